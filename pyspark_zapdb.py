@@ -8,6 +8,6 @@ from contextlib import suppress
 
 # Without what zapdb needs for Spark there is no such data source, and others work.
 with suppress(ImportError):
-    from zapdb.spark.source import ZapdbDataSource as DefaultSource
+    from zapdb.spark.data_source import ZapdbDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

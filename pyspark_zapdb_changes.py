@@ -8,6 +8,6 @@ from contextlib import suppress
 
 # Without what zapdb needs for Spark there is no such data source, and others work.
 with suppress(ImportError):
-    from zapdb.spark.changes import ZapdbChangesSource as DefaultSource
+    from zapdb.spark.change_stream import ZapdbChangesSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -18,7 +18,7 @@ from tests import forms, processes
 from tests.codecs_in_use import CODECS, using_codec
 from tests.races import RacyTests
 from tests.support import SHORT_LIVED, PostgresServer, Workspace, find_memory
-from zapdb.catalog.zones import append_zones
+from zapdb.catalog.zone_numbers import append_zones
 from zapdb.storage import connect, ensure_storage
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from zapdb import schema
 from zapdb.database import Query, Table
-from zapdb.database.fields import FieldExpression
 from zapdb.errors import UsageError
-from zapdb.indexes.predicates import And, Not, Or, Predicate
+from zapdb.tables.indexes.predicates import And, Not, Or, Predicate
+from zapdb.tables.queries.fields import FieldExpression
 
 NOTHING = Or(())
 

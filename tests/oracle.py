@@ -29,7 +29,8 @@ from zapdb.expressions.tree import (
 )
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.migrations import Chain, NumberAllocator
-from zapdb.migrations.numbers import ReplayAllocator
+from zapdb.migrations.document_structure import ABSENT
+from zapdb.migrations.number_allocators import ReplayAllocator
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
@@ -37,7 +38,6 @@ from zapdb.migrations.operations.field import AddField, DropField, RestoreField
 from zapdb.migrations.operations.optionality import MakeRequired
 from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
-from zapdb.migrations.structure import ABSENT
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Enum, List, Reference, Struct, ValueType
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN

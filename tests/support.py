@@ -29,9 +29,9 @@ import zapdb
 from tests import processes
 from tests.documents import document
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.zones import append_zones
-from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.zone_numbers import append_zones
 from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
@@ -600,7 +600,7 @@ class Faults:
         for name in ("fetch_one", "fetch_all", "run", "run_many", "core_execute"):
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         if self.place.engine == "postgresql":  # what is sent later counts when it is handed over
-            for name in ("send", "send_many", "require", "ask_later"):
+            for name in ("send", "send_many", "require", "fetch_later"):
                 self._wrap(monkeypatch, PipelinedConnection, name, lambda connection: connection)
         for name in ("begin", "commit"):
             self._wrap(monkeypatch, type(self.storage), name, None)

@@ -16,8 +16,8 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from zapdb.datasets import zone
+from zapdb.datasets.time_zone_data import data_in_use
 from zapdb.datasets.tzif import describe_zone
-from zapdb.datasets.zones import data_in_use
 from zapdb.values import Zones
 
 CHOSEN = """

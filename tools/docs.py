@@ -18,18 +18,18 @@ from pathlib import Path
 import typer
 
 from zapdb import errors, limits, logs, metrics
-from zapdb.catalog.kinds import KINDS
+from zapdb.catalog.row_kinds import KINDS
 from zapdb.catalog.row_values import catalog_schema
 from zapdb.catalog.settings import PROFILES, SETTINGS
-from zapdb.database.metrics import FAMILIES
+from zapdb.database.metrics_text import FAMILIES
 from zapdb.expressions import FUNCTIONS, SPECIAL
 from zapdb.migrations import OPERATIONS
+from zapdb.migrations.document_structure import ABSENT, key_of
 from zapdb.migrations.json_schema import TOP
 from zapdb.migrations.lint_rules import RULES
 from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
-from zapdb.migrations.operations.examples import EXAMPLES, FIRST
+from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
-from zapdb.migrations.structure import ABSENT, key_of
 from zapdb.values import VALUE_TYPES, ValueType
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"

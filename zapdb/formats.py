@@ -5,7 +5,7 @@ records, an index that of its keys, a migration the version of its document. A r
 number in `LEVELS`, and writes one only once the cluster's level says that every process reads it
 (rule 10). From the first release on a format changes by a new number only (rule 34).
 
-Kinds of catalog rows have formats of their own (`zapdb.catalog.kinds`), and so has the storage
+Kinds of catalog rows have formats of their own (`zapdb.catalog.row_kinds`), and so has the storage
 itself (`zapdb.storage.storage_version`).
 """
 

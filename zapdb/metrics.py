@@ -1,7 +1,7 @@
 """Counters and histograms of this process, cheap enough for every transaction.
 
 They belong to the process, not to one database, and begin at 0 when it starts.
-`zapdb.database.metrics` reads the state of a database on each request, and writes both in
+`zapdb.database.metrics_text` reads the state of a database on each request, and writes both in
 Prometheus's text format.
 """
 

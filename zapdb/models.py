@@ -1,9 +1,8 @@
 """What modules import that `zapdb codegen models` wrote; see docs/guides/models.md."""
 
 from zapdb.aio import AsyncFile, AsyncTable, OpeningBlock
-from zapdb.database.models import Model, Models, TableModel
 from zapdb.database.table import Table
-from zapdb.database.typed_fields import (
+from zapdb.tables.queries.typed_fields import (
     AnyField,
     BytesLike,
     FieldOf,
@@ -12,6 +11,7 @@ from zapdb.database.typed_fields import (
     TypedOrderedField,
     TypedStringField,
 )
+from zapdb.typed.model_classes import Model, Models, TableModel
 
 __all__ = [
     "AnyField",

@@ -30,7 +30,7 @@ from examples.cities.data import capitals, read_cities
 from zapdb.errors import ZapdbError
 from zapdb.jobs import read_progress
 from zapdb.jobs.job import Job
-from zapdb.jobs.run import Runner, run_locally
+from zapdb.jobs.job_run import Runner, run_locally
 from zapdb.storage import Storage
 
 HERE = Path(__file__).parent

@@ -25,10 +25,10 @@ from tests.bench.measure import Row, take_turns
 from tests.bench.processor import spend_turns
 from tests.blobs import NO_BLOBS
 from zapdb.datasets import Collation, collator
-from zapdb.indexes import build_keys
 from zapdb.records import Codec, asdict, codec_for, encode_prefix, native
 from zapdb.records.codec import compile_codec
 from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.tables.indexes import build_keys
 from zapdb.values import Boolean, Decimal, Integer, Json, String, Timestamp, Uuid
 
 RECORDS = 1_000

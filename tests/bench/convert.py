@@ -23,7 +23,7 @@ from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from tests.bench.processor import postmaster_of, tree_seconds
 from tests.bench.swaps import BareSwaps
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.jobs.run import Runner, run_locally
+from zapdb.jobs.job_run import Runner, run_locally
 from zapdb.storage import RecordStatements, Storage, connect
 
 PLAIN = "plain"

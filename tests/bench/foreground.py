@@ -26,7 +26,7 @@ from tests.bench.convert import _change
 from tests.bench.databases import TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row
 from tests.bench.people import CREATE, make_people
-from zapdb.catalog.kinds import JobThrottle
+from zapdb.catalog.row_kinds import JobThrottle
 from zapdb.errors import UsageError
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.control import throttle_job

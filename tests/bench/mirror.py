@@ -20,9 +20,9 @@ from tests.bench.measure import Row
 from tests.bench.people import CREATE, make_people
 from tests.bench.processor import Spent, spend
 from zapdb.database import Database
-from zapdb.mirror.addresses import open_target
-from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.run import run_mirror
+from zapdb.transfer.mirror.mirror import Mirror
+from zapdb.transfer.mirror.mirror_run import run_mirror
+from zapdb.transfer.mirror.target_opening import open_target
 
 RECORDS = 20_000
 CHANGES = 5_000

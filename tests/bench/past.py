@@ -19,7 +19,7 @@ from tests.bench.past_store import run_memory, run_stored
 from tests.bench.people import CREATE, make_people
 from tests.bench.processor import spend_turns
 from zapdb.database import Database
-from zapdb.database.table_reading import ReadableTable
+from zapdb.tables.table_reading import ReadableTable
 
 RECORDS = 30_000
 CHANGED = (100, 10_000)

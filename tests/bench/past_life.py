@@ -15,9 +15,9 @@ from pyarrow import parquet
 from tests.bench.people import make_people
 from tests.bench.processor import spend
 from zapdb.database import Database
-from zapdb.database.history.listing import MomentSummary
-from zapdb.storage.change_log import Bookmark
-from zapdb.storage.history_manifest import list_history_files, read_store
+from zapdb.log.change_log import Bookmark
+from zapdb.past.files.history_manifest import list_history_files, read_store
+from zapdb.past.reading.listing import MomentSummary
 
 READ_EACH = 8
 """Reading as objects is measured at each eighth part: it does nothing for the others."""

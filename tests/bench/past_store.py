@@ -27,9 +27,9 @@ from tests.bench.memory import peak_mb
 from tests.bench.past_life import Life, change
 from tests.bench.people import CREATE, make_people
 from tests.bench.processor import spend, spend_tree, spend_turns
-from zapdb.database.history.listing import MomentSummary
-from zapdb.database.sql.sandbox.statement import view_files
-from zapdb.database.table_reading import ReadableTable
+from zapdb.past.reading.listing import MomentSummary
+from zapdb.sql.sandbox.statement import view_files
+from zapdb.tables.table_reading import ReadableTable
 
 ROUNDS = 5
 GETS = 300

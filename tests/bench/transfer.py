@@ -22,11 +22,11 @@ from tests.bench.people import CREATE, CREATE_INDEX, make_people
 from tests.bench.processor import Spent, spend_turns
 from tests.blobs import NO_BLOBS
 from zapdb.database import Database
-from zapdb.database.imports import Coercion, Importer
-from zapdb.database.imports.arrow_rows import ArrowFileSource
-from zapdb.export.directory import export_directory
+from zapdb.imports import Coercion, Importer
+from zapdb.imports.arrow_rows import ArrowFileSource
 from zapdb.records.arrow import GivenColumn, column_encoder
 from zapdb.schema import Field, TableSchema
+from zapdb.transfer.export.directory import export_directory
 from zapdb.values import Boolean, Decimal, Integer, String, Timestamp, Uuid
 
 ROUNDS = 3

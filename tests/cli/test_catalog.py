@@ -7,7 +7,7 @@ import re
 import zapdb
 from tests.cli.program import Project
 from tests.documents import document
-from zapdb.history.wanted_stores import create_tenant
+from zapdb.past.files.wanted_stores import create_tenant
 
 
 def test_list(people: Project) -> None:

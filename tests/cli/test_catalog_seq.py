@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from tests.support import Workspace
-from zapdb.catalog import kinds
+from zapdb.catalog import (
+    row_kinds,
+)
 from zapdb.cli.program import run_program
 
 ITEMS = """\
@@ -44,7 +46,7 @@ def test_each_change_of_the_catalog_gives_a_seq(
 
     seqs = [seq]
     seqs.append(call("tenant", "create", "acme")["seq"])
-    seen = db.admin.wait_for_catalog(seqs[-1]).cache.list(kinds.Tenant)
+    seen = db.admin.wait_for_catalog(seqs[-1]).cache.list(row_kinds.Tenant)
     assert "acme" in {tenant.name for tenant in seen}
     seqs.append(db.admin.create_tenant("other"))
     seqs.append(call("tenant", "remove", "acme", "--yes")["seq"])

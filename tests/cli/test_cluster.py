@@ -13,8 +13,11 @@ import zapdb
 from tests.cli.program import Project
 from zapdb import release
 from zapdb.activation.up import CHAIN_LEASE
-from zapdb.cluster import leases, registration
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster import (
+    leases,
+    node_registration,
+)
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import LeaseLost
 from zapdb.storage import STORAGE_VERSION, Storage, connect
@@ -75,10 +78,10 @@ def test_status_of_a_database_where_much_is_under_way(current: Project, storage:
     (digest,) = current.sql("SELECT digest FROM zapdb_migrations WHERE number = 4")[0]
     earlier = "replace(value, '\"position\":4', '\"position\":3')"
     current.sql(f"UPDATE zapdb_catalog SET value = {earlier} WHERE kind = 'tenant'")
-    has = registration.register(storage, 4, pending={4: digest})
-    lacks = registration.register(storage, 3)
-    other = registration.register(storage, 4, pending={4: "z1:other"})
-    gone = registration.register(storage, 3)
+    has = node_registration.register(storage, 4, pending={4: digest})
+    lacks = node_registration.register(storage, 3)
+    other = node_registration.register(storage, 4, pending={4: "z1:other"})
+    gone = node_registration.register(storage, 3)
     expire(current, gone.id)
     leases.acquire(storage, CHAIN_LEASE, Owner("someone", "elsewhere", 7), 3600)
     result = current.run("cluster", "status")
@@ -102,7 +105,7 @@ def test_status_of_a_database_where_much_is_under_way(current: Project, storage:
 
 
 def test_nodes(current: Project, db: Database, storage: Storage) -> None:
-    dead = registration.register(storage, 2, datasets={"tz": ("2025b", "f0")})
+    dead = node_registration.register(storage, 2, datasets={"tz": ("2025b", "f0")})
     expire(current, dead.id)
     result = current.run("cluster", "nodes")
     assert (result.status, result.err) == (0, "")
@@ -171,7 +174,7 @@ def test_leases(current: Project, storage: Storage) -> None:
 
 
 def test_rule_09_evict(current: Project, db: Database, storage: Storage) -> None:
-    other = registration.register(storage, 4)
+    other = node_registration.register(storage, 4)
     before = current.dump()
     result = current.run("cluster", "evict", db._node.id[:6], stdin="n\n")
     assert (result.status, result.err) == (0, "evict it? [y/N] \n")
@@ -189,7 +192,7 @@ def test_rule_09_evict(current: Project, db: Database, storage: Storage) -> None
 def test_rule_09_evict_those_whose_lease_is_over(
     current: Project, db: Database, storage: Storage
 ) -> None:
-    dead = registration.register(storage, 4)
+    dead = node_registration.register(storage, 4)
     expire(current, dead.id)
     evicted = current.run("cluster", "evict", "--expired", "--yes", "--json").json["evicted"]
     assert [node["id"] for node in evicted] == [dead.id]
@@ -217,7 +220,7 @@ def test_rule_10_upgrade(
 ) -> None:
     result = current.run("cluster", "upgrade")
     assert (result.status, result.out) == (0, f"the level is {NOW}\n")
-    older = registration.register(storage, 4)
+    older = node_registration.register(storage, 4)
     monkeypatch.setattr(release, "LEVEL", NEXT)
     status = current.run("cluster", "status")
     assert status.out.startswith(f"level {NOW} (on_demand)\n")
@@ -225,7 +228,7 @@ def test_rule_10_upgrade(
     assert result.out == (
         f"the level is {NOW}\n{older} supports only level {NOW}, release {release.__version__}\n"
     )
-    registration.deregister(storage, older)
+    node_registration.deregister(storage, older)
     status = current.run("cluster", "status")
     assert status.out.startswith(f"level {NOW}, and could be {NEXT} (on_demand)\n")
     before = current.dump()

@@ -181,7 +181,7 @@ def test_the_spark_engine_is_given_the_job_and_the_master(people: Project) -> No
             "spark = types.ModuleType('zapdb.spark')\n"
             "def run_on_spark(storage, job, *, master='local[*]', batch_records_max=1):\n"
             "    print(master, job.kind, file=sys.stderr)\n"
-            "    from zapdb.jobs.run import run_locally\n"
+            "    from zapdb.jobs.job_run import run_locally\n"
             "    run_locally(storage, job)\n"
             "spark.run_on_spark = run_on_spark\n"
             "sys.modules['zapdb.spark'] = spark\n",

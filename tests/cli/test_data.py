@@ -18,7 +18,7 @@ from tests.cli.program import Project, strip_ansi
 from tests.forms import cases
 from tests.strategies import records_of, tables
 from zapdb.cli.progress_counter import ProgressCounter
-from zapdb.cli.records import write_lines
+from zapdb.cli.record_commands import write_lines
 from zapdb.errors import InvalidValue, UsageError
 from zapdb.records import codec_for
 from zapdb.records.cell_format import from_text, to_cell

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.program import Project
 from zapdb.cli.commands import COMMANDS, CommandGroup
-from zapdb.cli.habits import ALIASES, HABITS, NOTES
+from zapdb.cli.did_you_mean_command import ALIASES, HABITS, NOTES
 
 
 def find_command(words: list[str]) -> bool:

@@ -12,7 +12,7 @@ import pytest
 import zapdb
 from tests.cli.program import Project
 from tests.documents import document
-from zapdb.history.wanted_stores import create_tenant
+from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.records import codec_for
 from zapdb.schema import fingerprint, read_canonical_bytes
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.cli.program import Project
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.exclusive_jobs import CommandJob, JobCounter
-from zapdb.cli.opening import DatabaseOptions
 
 
 @pytest.fixture

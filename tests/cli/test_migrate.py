@@ -13,7 +13,7 @@ import pytest
 from tests.cli.program import MIGRATIONS, Project
 from tests.documents import document
 from zapdb.activation.inspection import list_migration_states
-from zapdb.cli.opening import read_tenant_catalog
+from zapdb.cli.connecting import read_tenant_catalog
 from zapdb.cli.scaffold import make_slug, render_migration
 from zapdb.migrations import OPERATIONS, NumberAllocator, list_files, resolve
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document

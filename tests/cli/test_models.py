@@ -14,10 +14,10 @@ import pytest
 
 from tests.cli.program import Project
 from zapdb.aio import AsyncTable
-from zapdb.cli.model_names import to_singular
 from zapdb.database import Table
-from zapdb.database.fields import FieldExpression
-from zapdb.database.typed_fields import TypedStringField
+from zapdb.tables.queries.fields import FieldExpression
+from zapdb.tables.queries.typed_fields import TypedStringField
+from zapdb.typed.model_names import to_singular
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "models.md"

@@ -9,7 +9,9 @@ import pytest
 import zapdb
 from tests.cli.program import Project
 from zapdb.catalog import DEFAULT_TENANT, principal
-from zapdb.jobs import archives
+from zapdb.jobs import (
+    archive_pruning,
+)
 from zapdb.storage import connect
 
 
@@ -102,12 +104,12 @@ def test_values_that_are_not_exact_are_told(
         if number == 3:
             assert logged.run("convert", "run").status == 0
             with monkeypatch.context() as patched:
-                patched.setattr(archives, "delete_archives", _break_off)
+                patched.setattr(archive_pruning, "delete_archives", _break_off)
                 with (
                     pytest.raises(KeyboardInterrupt),
                     closing(connect("sqlite:///test.db")) as storage,
                 ):
-                    archives.prune_archives(storage, DEFAULT_TENANT)
+                    archive_pruning.prune_archives(storage, DEFAULT_TENANT)
         text = f"zapdb: 1\nsummary: A change\nchanges:\n  - {change}\nrollback: inferred\n"
         logged.file(f"000{number}_change").write_text(text, encoding="utf-8")
         assert logged.run("migrate", "up").status == 0

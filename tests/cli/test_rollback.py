@@ -11,12 +11,12 @@ import zapdb
 from tests.cli.program import Project
 from zapdb.activation.rollback import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.cli.connecting import read_tenant_catalog
 from zapdb.cli.engine import Engine
-from zapdb.cli.opening import read_tenant_catalog
 from zapdb.cli.output import Output
-from zapdb.cli.rollback import preview_steps, run_step
-from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner
+from zapdb.cli.rollback_command import preview_steps, run_step
 from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.storage import connect
 
@@ -244,7 +244,7 @@ def test_a_spark_cluster_is_refused_for_a_file_before_it_is_connected(
     current: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session of another test would be used, whatever its master.
-    monkeypatch.setattr("zapdb.spark.session.find_session", lambda: None)
+    monkeypatch.setattr("zapdb.spark.spark_session.find_session", lambda: None)
     before = current.dump()
     words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")
     result = current.run("migrate", "rollback", "--yes", *words)

@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import zapdb
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import UsageError
-from zapdb.history import files, working_store
-from zapdb.history.cleaning import delete_retired
-from zapdb.history.run import flush_store
-from zapdb.history.stores import hold_store
+from zapdb.past.files import (
+    history_file,
+    working_store,
+)
+from zapdb.past.files.cleaning import delete_retired
+from zapdb.past.files.follower_run import flush_store
+from zapdb.past.files.stores import hold_store
 
 
 class Killer:
@@ -97,7 +100,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "repair": repair,
 }
 STEPS = (
-    (files.parquet.ParquetWriter, "close"),
+    (history_file.parquet.ParquetWriter, "close"),
     (os, "fsync"),
     (Path, "rename"),
     (Path, "unlink"),

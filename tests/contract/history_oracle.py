@@ -15,9 +15,9 @@ import pyarrow
 
 import zapdb
 from zapdb.database import Database
-from zapdb.database.change_decoding import RecordChange
+from zapdb.past.files.history_manifest import path_of
 from zapdb.schema import TableSchema
-from zapdb.storage.history_manifest import path_of
+from zapdb.tables.change_decoding import RecordChange
 
 Rows = list[dict[str, Any]]
 

@@ -20,11 +20,11 @@ from psycopg.types.json import set_json_loads
 from tests import forms
 from tests.support import PostgresServer
 from zapdb.database import Database
-from zapdb.export.plain_tables import Engine, plan_plain_table
-from zapdb.export.plain_values import to_sqlite
-from zapdb.mirror.addresses import open_target
-from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.run import run_mirror
+from zapdb.transfer.export.plain_tables import Engine, plan_plain_table
+from zapdb.transfer.export.plain_values import to_sqlite
+from zapdb.transfer.mirror.mirror import Mirror
+from zapdb.transfer.mirror.mirror_run import run_mirror
+from zapdb.transfer.mirror.target_opening import open_target
 
 
 class Place:

@@ -20,7 +20,7 @@ from zapdb.database import Database
 from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
-from zapdb.migrations.numbers import ReplayAllocator
+from zapdb.migrations.number_allocators import ReplayAllocator
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.field import AddField, DropField, RestoreField
 from zapdb.migrations.operations.optionality import MakeRequired

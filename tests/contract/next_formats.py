@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from zapdb import formats
-from zapdb.indexes import keys
 from zapdb.records import Record
 from zapdb.schema import Index, TableSchema
+from zapdb.tables.indexes import keys
 
 NEXT = 2
 

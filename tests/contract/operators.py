@@ -16,12 +16,15 @@ from typing import Any
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.cluster import (
+    node_registration,
+    nodes,
+)
+from zapdb.catalog.cluster.cluster_status import evict_nodes
 from zapdb.catalog.settings import Scope
-from zapdb.catalog.stored import read_chain_state
+from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.catalog.tenants import list_tenants
-from zapdb.cluster import nodes, registration
-from zapdb.cluster.status import evict_nodes
 from zapdb.errors import (
     ConcurrencyError,
     GateTimeout,
@@ -32,9 +35,9 @@ from zapdb.errors import (
     TransactionConflict,
     UnknownName,
 )
-from zapdb.history.wanted_stores import create_tenant
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import load_directory
+from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.storage import Storage, TransactionMode, connect
 
 REFUSED = (RollbackInProgress, GateTimeout, LeaseHeld, TransactionConflict)
@@ -115,7 +118,7 @@ class Operator:
         return "removed"
 
     def register(self) -> str:
-        node = registration.register(self.storage, 1)
+        node = node_registration.register(self.storage, 1)
         self.nodes.append(node.id)
         return node.id
 

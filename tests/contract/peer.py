@@ -26,10 +26,10 @@ from tests import processes
 from tests.contract import next_formats
 from tests.support import ROOT, Workspace, wait_until
 
-OFTEN = {"zapdb.cluster.registration.NODE_HEARTBEAT_SECONDS": 0.1}
+OFTEN = {"zapdb.catalog.cluster.node_registration.NODE_HEARTBEAT_SECONDS": 0.1}
 """Patches: leases are renewed often."""
 
-QUICK = {"zapdb.cluster.registration.NODE_LEASE_SECONDS": 1.0, **OFTEN}
+QUICK = {"zapdb.catalog.cluster.node_registration.NODE_LEASE_SECONDS": 1.0, **OFTEN}
 """Patches: leases that end soon, too; for tests in which they do."""
 
 
@@ -180,18 +180,18 @@ def _do(db: Any, directory: Path, command: list[str], transaction: ExitStack) ->
         case ["level"]:
             return db.admin.cluster_level()
         case ["require", level]:
-            from zapdb.cluster.level import require_level
+            from zapdb.catalog.cluster.level import require_level
 
             require_level(db._storage, int(level))
             return "raised"
         case ["layout"]:
-            from zapdb.cluster.level import upgrade_storage_with_level
+            from zapdb.catalog.cluster.level import upgrade_storage_with_level
             from zapdb.storage import read_storage_version
 
             done = upgrade_storage_with_level(db._storage)
             return f"{done} {read_storage_version(db._storage)}"
         case ["evict"]:
-            from zapdb.cluster.registration import evict_dead_nodes
+            from zapdb.catalog.cluster.node_registration import evict_dead_nodes
 
             return len(evict_dead_nodes(db._storage, 0))
         case ["up"]:

@@ -14,23 +14,29 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.schema_history import read_entries
-from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.database.history import stored_records, ways
-from zapdb.database.history.ways import Way
-from zapdb.history import batches, files, layers, merging, states
-from zapdb.history.columns import column_name
-from zapdb.history.files import read_digest, read_footer
-from zapdb.history.manifest_files import list_manifests, read_manifest_file
-from zapdb.history.moment_rows import MOMENTS_SCHEMA
-from zapdb.history.run import flush_store
-from zapdb.history.stores import hold_store, start_store
-from zapdb.records import decode_prefix
-from zapdb.storage import change_pages, following, last_changes, rewinding
-from zapdb.storage.change_log import ChangeLog, ChangeRow
-from zapdb.storage.following import follow_moments
-from zapdb.storage.history_manifest import (
+from zapdb.log import (
+    change_pages,
+    followed_moments,
+    last_changes,
+    rewinding,
+)
+from zapdb.log.change_log import ChangeLog, ChangeRow
+from zapdb.log.followed_moments import follow_moments
+from zapdb.log.moments import moments_of
+from zapdb.past.files import (
+    history_file,
+    layers,
+    log_batches,
+    merging,
+    states,
+)
+from zapdb.past.files.file_columns import column_name
+from zapdb.past.files.follower_run import flush_store
+from zapdb.past.files.history_file import read_digest, read_footer
+from zapdb.past.files.history_manifest import (
     HistoryEra,
     HistoryFile,
     HistoryStore,
@@ -38,7 +44,17 @@ from zapdb.storage.history_manifest import (
     list_history_files,
     read_store,
 )
-from zapdb.storage.moments import moments_of
+from zapdb.past.files.manifest_files import list_manifests, read_manifest_file
+from zapdb.past.files.moment_rows import MOMENTS_SCHEMA
+from zapdb.past.files.stores import hold_store, start_store
+from zapdb.past.reading import (
+    stored_records,
+)
+from zapdb.records import decode_prefix
+from zapdb.tables.queries import (
+    past_ways,
+)
+from zapdb.tables.queries.past_ways import Way
 
 Row = dict[str, Any]
 COUNTED = ("inserted", "updated", "deleted", "events")
@@ -46,13 +62,13 @@ ROW_COLUMNS = ("from", "until", "operation")
 State = dict[str, list[Row]]
 """By table, its records, each by the columns of files."""
 AT_A_TIME = (
-    (files, "ROW_GROUP_ROWS", 3),
+    (history_file, "ROW_GROUP_ROWS", 3),
     (states, "RANGE_ROWS", 5),
     (merging, "HISTORY_FILE_SIZE_BYTES", 1),
     (layers, "LAYERS_MAX", 2),
-    (batches, "DECODED_ROWS", 2),
+    (log_batches, "DECODED_ROWS", 2),
     (change_pages, "HISTORY_PAGE_CHANGES", 3),
-    (following, "FOLLOWED_PAGE", 3),
+    (followed_moments, "FOLLOWED_PAGE", 3),
     (last_changes, "LAST_CHANGES_PAGE", 2),
     (stored_records, "LAST_CHANGES_PAGE", 2),
     (rewinding, "NET_CHANGES_PAGE", 2),
@@ -72,7 +88,7 @@ WAYS: tuple[Way, ...] = ("rewound", "files")
 def forcing(way: Way) -> Iterator[None]:
     """Read pasts that are asked for in the block in one way, where there are both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ways, "FILES_LOOKUPS", 10**9 if way == "rewound" else -(10**9))
+        patch.setattr(past_ways, "FILES_LOOKUPS", 10**9 if way == "rewound" else -(10**9))
         yield
 
 
@@ -132,7 +148,7 @@ def current_state(db: Database) -> State:
 
 def stored_state(db: Database, moment: int) -> State:
     """The tables at a moment, from the files alone."""
-    store, eras, files = read_manifest(db)
+    store, eras, history_file = read_manifest(db)
     assert store.begins <= moment <= store.ends
     found: State = {}
     for era in eras:
@@ -140,7 +156,7 @@ def stored_state(db: Database, moment: int) -> State:
             continue
         assert era.state != "baseline"
         rows: dict[bytes, Row] = {}
-        mine = [f for f in files if (f.table_number, f.era) == (era.table_number, era.era)]
+        mine = [f for f in history_file if (f.table_number, f.era) == (era.table_number, era.era)]
         found_rows: list[Row] = []
         for file in mine:
             found_rows += _rows_in(file.place_in(store.directory))
@@ -198,11 +214,11 @@ def _in_order(rows: list[Row]) -> list[Row]:
 def check_store(db: Database, since: int | None = None) -> None:
     """Files are what their rows say, and each change of the log is in exactly one of them (H3); of
     those behind a moment, if the store was purged, or the log pruned."""
-    store, eras, files = read_manifest(db)
+    store, eras, history_file = read_manifest(db)
     begins = store.begins if since is None else since
     directory, changes, moments = Path(store.directory), Counter[Any](), list[Row]()
     first = {(era.table_number, era.era): era.first_moment for era in eras}
-    for file in files:
+    for file in history_file:
         path = file.place_in(directory)
         assert read_digest(path) == file.sha256
         footer, _ = read_footer(path)
@@ -304,5 +320,5 @@ def _list_layouts(layouts: dict[tuple[int, int], int], row: ChangeRow) -> set[in
 
 def digests(db: Database) -> dict[str, bytes]:
     """The digests of all live files, by path."""
-    store, _, files = read_manifest(db)
-    return {file.path: read_digest(Path(store.directory) / file.path) for file in files}
+    store, _, history_file = read_manifest(db)
+    return {file.path: read_digest(Path(store.directory) / file.path) for file in history_file}

@@ -14,8 +14,11 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, advance_clock, dump, error_of, wait_until
 from zapdb.activation.up import AppliedMigration, await_activation, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import nodes, registration
-from zapdb.cluster.status import read_status
+from zapdb.catalog.cluster import (
+    node_registration,
+    nodes,
+)
+from zapdb.catalog.cluster.cluster_status import read_status
 from zapdb.database import Database, node_context, opening
 from zapdb.errors import ActivationPending, LeaseLost, ServedSchemaUnavailable
 from zapdb.storage import TransactionMode
@@ -260,7 +263,7 @@ def test_rule_12_a_suspended_process_is_put_out(
         assert isinstance(refused, ActivationPending)
         assert f"process {peer.pid}" in refused.context["nodes"]
         peer.suspend_idle(workspace)
-        advance_clock(monkeypatch, workspace.control, registration.NODE_LEASE_SECONDS + 1)
+        advance_clock(monkeypatch, workspace.control, node_registration.NODE_LEASE_SECONDS + 1)
         newer = workspace.open(wait_seconds=0)
         assert newer.position == 2
         peer.resume()

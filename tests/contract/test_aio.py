@@ -22,7 +22,6 @@ import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, HeldFile, Workspace
 from zapdb.catalog import principal
-from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import (
     ConnectionsBusy,
     HistoryGap,
@@ -32,6 +31,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.storage.fair_lock import FairSemaphore
+from zapdb.tables.change_decoding import RecordChange
 
 NOTE = "a note that is a blob " * 400
 HERE = Path(__file__).name

@@ -54,7 +54,7 @@ from zapdb.errors import (
     UniqueViolation,
     UpdateConflict,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import held
 from zapdb.schema import TableSchema
 from zapdb.storage import connect

@@ -11,7 +11,7 @@ from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
 from zapdb.activation.up import AppliedMigration, MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage
 from zapdb.storage.identities import count_of
@@ -268,7 +268,7 @@ def test_rule_06_up_stops_at_the_number_that_is_given(workspace: Workspace) -> N
         workspace.write(number, operation)
     workspace.write(1, ITEMS)
     storage = workspace.connect()
-    from zapdb.cluster import ensure_database
+    from zapdb.catalog.cluster import ensure_database
 
     ensure_database(storage, create=True)
     seen: list[str] = []

@@ -15,9 +15,11 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, SchemaEvent
 from zapdb.errors import ConcurrencyError, UnknownName, UsageError
-from zapdb.jobs import archives
-from zapdb.jobs.archives import list_archived, prune_archives
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs import (
+    archive_pruning,
+)
+from zapdb.jobs.archive_pruning import list_archived, prune_archives
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import TransactionMode, connect
 
@@ -117,7 +119,7 @@ def test_rule_19_a_rollback_consumes_the_archive_record_by_record(
     workspace: Workspace, base: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that dies before its sweep leaves no value behind that a new record could get."""
-    monkeypatch.setattr("zapdb.jobs.rollback.sweep_archives", lambda storage, tenant: 0)
+    monkeypatch.setattr("zapdb.jobs.rollback_run.sweep_archives", lambda storage, tenant: 0)
     workspace.write(2, DROP)
     with workspace.open() as db:
         db.admin.run_jobs()
@@ -239,14 +241,14 @@ def test_rule_19_pruning_ends_when_the_schema_changes(
     with workspace.open() as db:
         db.admin.set_setting("change_log", "on")
         db.admin.run_jobs()
-    delete, storage = archives.delete_archives, workspace.connect()
+    delete, storage = archive_pruning.delete_archives, workspace.connect()
 
     def delete_and_restore(*given: Any) -> int:
-        monkeypatch.setattr(archives, "delete_archives", delete)
+        monkeypatch.setattr(archive_pruning, "delete_archives", delete)
         return delete(*given, 10)
 
     workspace.write(4, RESTORE, RESTORE_TABLE.replace("items", "others").replace("2", "3"))
-    begin = archives._begin_deleting
+    begin = archive_pruning._begin_deleting
     begun = itertools.count()
 
     def begin_pruning(*given: Any) -> Any:
@@ -254,8 +256,8 @@ def test_rule_19_pruning_ends_when_the_schema_changes(
             workspace.open().close()
         return begin(*given)
 
-    monkeypatch.setattr(archives, "_begin_deleting", begin_pruning)
-    monkeypatch.setattr(archives, "delete_archives", delete_and_restore)
+    monkeypatch.setattr(archive_pruning, "_begin_deleting", begin_pruning)
+    monkeypatch.setattr(archive_pruning, "delete_archives", delete_and_restore)
     with pytest.raises(ConcurrencyError, match="schema changed while"):
         prune_archives(storage, DEFAULT_TENANT)
     with workspace.open() as db:
@@ -282,7 +284,7 @@ def test_rule_19_pruning_goes_on_beside_an_index_a_setting_and_an_erasure(
         db.history.start(tmp_path / "past")
         db.history.flush()
     workspace.write(3, INDEX)
-    storage, begin = workspace.connect(), archives._begin_deleting
+    storage, begin = workspace.connect(), archive_pruning._begin_deleting
     with workspace.open() as db:
         meanwhile = iter(
             [
@@ -300,7 +302,7 @@ def test_rule_19_pruning_goes_on_beside_an_index_a_setting_and_an_erasure(
             return begin(*given)
 
         db.table("items").delete(7)
-        monkeypatch.setattr(archives, "_begin_deleting", begin_pruning)
+        monkeypatch.setattr(archive_pruning, "_begin_deleting", begin_pruning)
         assert prune_archives(storage, DEFAULT_TENANT) == COUNT - 1
         assert (next(meanwhile, None), len(versions)) == (None, 3)
         assert count_archives(workspace) == 0

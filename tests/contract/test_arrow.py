@@ -49,7 +49,7 @@ def test_long_records_end_pages_of_joined_ones(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("ARROW_PAGE_RECORDS", "PAGE_RECORDS_MAX"):
-        monkeypatch.setattr(f"zapdb.database.arrow.{name}", 10)
+        monkeypatch.setattr(f"zapdb.tables.arrow.{name}", 10)
     workspace.write(
         1,
         "create_table: {table: notes, key: [id], fields: [{name: id, type: string},"

@@ -13,9 +13,11 @@ from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.contract.test_history_erased import make_people
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.history import stored_audit
-from zapdb.database.sql import audit as sql_audit
 from zapdb.errors import HistoryGap, UnknownField, UnknownName, UsageError
+from zapdb.past.reading import stored_audit
+from zapdb.sql import (
+    audit_relation as sql_audit,
+)
 
 
 def told(entries: Any) -> list[tuple[Any, ...]]:

@@ -14,8 +14,8 @@ from tests.contract.tables import ITEMS
 from tests.support import OLDEST_POSTGRESQL, PostgresServer, Workspace
 from zapdb.database import Database, RecordChange
 from zapdb.errors import TransactionConflict
+from zapdb.log.incarnations import ID_BITS, ensure_incarnation
 from zapdb.records import asdict
-from zapdb.storage.incarnations import ID_BITS, ensure_incarnation
 
 COUNT_UP = (
     "DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"

@@ -13,17 +13,17 @@ from pyarrow import parquet
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, error_of
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.database import Database
 from zapdb.errors import CorruptExport, CorruptRecord, InvalidValue, JobError, UsageError
-from zapdb.export import manifest
-from zapdb.export.directory import export_directory
-from zapdb.export.loading import load_export
-from zapdb.export.sql_script import export_sql
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.run import run_job, run_locally
-from zapdb.mirror.keeping import keep_mirror
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.storage import Storage
+from zapdb.transfer.export import manifest
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.export_loading import load_export
+from zapdb.transfer.export.sql_script import export_sql
+from zapdb.transfer.mirror.keeping import keep_mirror
 
 
 @pytest.fixture

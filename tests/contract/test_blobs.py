@@ -12,7 +12,9 @@ import pytest
 
 from tests.lookups import find
 from tests.support import WAYS, Faults, Way, Workspace, error_of
-from zapdb.database import Database, table_reading
+from zapdb.database import (
+    Database,
+)
 from zapdb.errors import (
     BlobMissing,
     InvalidValue,
@@ -22,12 +24,15 @@ from zapdb.errors import (
     UnknownField,
     UsageError,
 )
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.sweep import SweepReport
+from zapdb.jobs.blob_sweep import SweepReport
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
 from zapdb.records import asdict
 from zapdb.storage import Connection
 from zapdb.storage.pipelined import PipelinedConnection
+from zapdb.tables import (
+    table_reading,
+)
 
 PHOTOS = """\
 create_table: {table: photos, key: [id], fields: [
@@ -513,7 +518,7 @@ def test_rule_19_a_job_stores_what_it_makes(
 ) -> None:
     before = ids(workspace)
     sent = Statements(monkeypatch)
-    monkeypatch.setattr("zapdb.writes.conversion.BATCH_BLOBS", 1)
+    monkeypatch.setattr("zapdb.tables.writes.conversion_writes.BATCH_BLOBS", 1)
     stale.admin.run_jobs()
     assert sorted(sent.take()) == ["INSERT", "INSERT", "SELECT"]
     assert stale.admin.count_by_revision("photos") == {2: 3}

@@ -14,8 +14,8 @@ from zapdb.database import Database
 from zapdb.database.background import run_all
 from zapdb.jobs import Progress, build_pauses, plan_jobs
 from zapdb.jobs.build_pauses import BuildPauses
-from zapdb.jobs.planning import REBUILT_PRIORITY
-from zapdb.jobs.run import JobReport
+from zapdb.jobs.job_planning import REBUILT_PRIORITY
+from zapdb.jobs.job_run import JobReport
 from zapdb.limits import BUILD_PAUSE_SECONDS_MAX
 
 RUNNERS: dict[str, Callable[[Workspace, Database], object]] = {

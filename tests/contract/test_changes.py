@@ -16,7 +16,6 @@ from tests.support import GUARD_SECONDS, Faults, Workspace, dump, error_of, fini
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.catalog import principal
 from zapdb.catalog.schema_history import read_entries
-from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.errors import (
     ConcurrencyError,
@@ -25,11 +24,20 @@ from zapdb.errors import (
     TransactionConflict,
     UsageError,
 )
-from zapdb.jobs import rollback
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import TransactionMode, change_log, pending_changes
-from zapdb.storage.change_log import START, Bookmark
-from zapdb.storage.stamps import LogSnapshot
+from zapdb.jobs import (
+    rollback_run,
+)
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log import (
+    change_log,
+    pending_changes,
+)
+from zapdb.log.change_log import START, Bookmark
+from zapdb.log.stamps import LogSnapshot
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
+from zapdb.storage import (
+    TransactionMode,
+)
 
 REFERRING = (
     "create_table: {{table: {name}, key: [id], fields: [{{name: id, type: integer}},"
@@ -438,7 +446,7 @@ def test_rule_29_what_a_rollback_under_way_did_is_told_when_it_is_over(
     def stop(*_: object) -> None:
         raise RuntimeError("interrupted")
 
-    monkeypatch.setattr(rollback, "publish_rollback", stop)
+    monkeypatch.setattr(rollback_run, "publish_rollback", stop)
     with pytest.raises(RuntimeError):
         roll_back_newest(storage)
     monkeypatch.undo()

@@ -27,12 +27,26 @@ from tests.support import (
     wait_until,
 )
 from zapdb.catalog.schema_history import read_entries
-from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
-from zapdb.database import Database, RecordChange, SchemaEvent, changes_pruning
-from zapdb.database.changes import open_log
+from zapdb.database import (
+    Database,
+    RecordChange,
+    SchemaEvent,
+)
 from zapdb.errors import ChangesPruned, TransactionConflict, UsageError
-from zapdb.storage import TransactionMode, change_log, change_log_pruning, pending_changes
-from zapdb.storage.change_log import START
+from zapdb.log import (
+    change_log,
+    change_log_pruning,
+    pending_changes,
+)
+from zapdb.log.change_log import START
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
+from zapdb.storage import (
+    TransactionMode,
+)
+from zapdb.tables import (
+    changes_pruning,
+)
+from zapdb.tables.changes import open_log
 
 Made = RecordChange | SchemaEvent
 LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict, UnknownName, UsageError
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import PAGE_RECORDS_FIRST
 from zapdb.records import asdict
 from zapdb.storage import connect
@@ -155,13 +155,13 @@ def test_rule_08_an_activation_between_a_long_page_and_its_version_is_noticed(
     asked = list[bool]()
 
     def activate_before_the_third(ask: Any) -> Any:
-        def ask_later(*given: Any) -> Any:
+        def fetch_later(*given: Any) -> Any:
             asked.append(True)
             if len(asked) == 3:
                 activate(workspace, DROP_NOTE, ADD_COLOR)
             return ask(*given)
 
-        return ask_later
+        return fetch_later
 
     for asker, name in ((Connection, "fetch_all"), (RecordStatements, "read_catalog_version")):
         monkeypatch.setattr(asker, name, activate_before_the_third(getattr(asker, name)))

@@ -14,12 +14,12 @@ from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
-from zapdb.indexes import violations
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import JobReport, run_job, run_locally
+from zapdb.jobs.job_run import JobReport, run_job, run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage, connect
 from zapdb.storage.blobs import BlobStatements
+from zapdb.tables.indexes import violations
 
 POSITIVE = 'add_check: {table: items, check: positive, expression: "size >= 0"}'
 NOTED = """\

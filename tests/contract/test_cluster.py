@@ -27,12 +27,19 @@ from zapdb import release
 from zapdb.activation import datasets
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT, rows
-from zapdb.catalog.kinds import CatalogRow, LevelRow, NodeRow
+from zapdb.catalog.cluster import (
+    cluster_status as cluster,
+)
+from zapdb.catalog.cluster import (
+    leases,
+    level,
+    node_registration,
+    nodes,
+)
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.cluster.nodes import has_migration
+from zapdb.catalog.row_kinds import CatalogRow, LevelRow, NodeRow
 from zapdb.catalog.stored_settings import write_setting
-from zapdb.cluster import leases, level, nodes, registration
-from zapdb.cluster import status as cluster
-from zapdb.cluster.leases import Owner
-from zapdb.cluster.nodes import has_migration
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
 from zapdb.storage import (
@@ -74,7 +81,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     workspace: Workspace, db: Database
 ) -> None:
     storage = workspace.connect()
-    registered = registration.register(
+    registered = node_registration.register(
         storage,
         7,
         served_position=5,
@@ -89,7 +96,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     assert (row.files_end, row.served_position) == (7, 5)
     assert row.pending_digests == {6: "z1:a", 7: "z1:b"}
     assert row.datasets == {"tz": ("2025b", "f0")}
-    second = registration.register(storage, 7)
+    second = node_registration.register(storage, 7)
     assert second.id not in (node.id, db._node.id)
     assert (second.row.served_position, second.row.pending_digests, second.row.datasets) == (
         7,
@@ -114,7 +121,7 @@ def test_rule_12_whether_the_files_of_a_node_hold_a_migration(
 ) -> None:
     workspace.write(1, ITEMS)
     workspace.open().close()
-    node = registration.register(workspace.connect(), 7, pending={6: "z1:a", 7: "z1:b"})
+    node = node_registration.register(workspace.connect(), 7, pending={6: "z1:a", 7: "z1:b"})
     assert has_migration(node, number, digest) is held
 
 
@@ -161,7 +168,7 @@ def test_rule_10_the_level_rises_once_all_support_it_and_keeps_older_releases_ou
             workspace.open()
         assert caught.value.context["level_needed"] == NEXT
         with pytest.raises(IncompatibleVersion):
-            registration.register(workspace.connect(), 1)
+            node_registration.register(workspace.connect(), 1)
         assert dump(workspace) == before
         assert newer.ask("insert 1") == "written"
 
@@ -178,7 +185,7 @@ def test_rule_10_a_suspended_process_of_an_older_release_is_put_out_and_told(
         with pytest.raises(IncompatibleVersion, match="running processes"):
             level.require_level(storage, NEXT)
         older.suspend_idle(workspace)
-        advance_clock(monkeypatch, storage, registration.NODE_LEASE_SECONDS + 1)
+        advance_clock(monkeypatch, storage, node_registration.NODE_LEASE_SECONDS + 1)
         wait_until(lambda: error_of(lambda: level.require_level(storage, NEXT)) is None, "it rose")
         assert nodes.list_nodes(storage.connection()) == []
         older.resume()
@@ -191,18 +198,18 @@ def test_rule_10_auto_raises_the_level_as_soon_as_all_can(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_auto(db._storage)
-    older = registration.register(workspace.connect(), 1)  # as of the level of now
+    older = node_registration.register(workspace.connect(), 1)  # as of the level of now
     db.close()
     monkeypatch.setattr(release, "LEVEL", NEXT)
     newer = workspace.open()
     assert newer.admin.cluster_level() == NOW
     storage = workspace.connect()
-    registration.deregister(storage, older)
+    node_registration.deregister(storage, older)
     assert newer.admin.cluster_level() == NEXT
-    silent = registration.register(storage, 1)
+    silent = node_registration.register(storage, 1)
     newer.close()
     monkeypatch.setattr(release, "LEVEL", NEXT + 1)
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     latest = workspace.open()
     assert latest.admin.cluster_level() == NEXT
     workspace.execute(
@@ -251,7 +258,7 @@ def test_rule_10_a_level_above_this_release_stops_its_writes(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Somebody wrote the row by hand, or this process was forgotten about."""
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     db = workspace.open()
     with workspace.control.transaction(TransactionMode.CATALOG) as connection:
@@ -273,9 +280,9 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
     """Without the lock on the level's row neither sees the other."""
     db.close()
     if not locked:
-        check = registration.check_level
+        check = node_registration.check_level
         monkeypatch.setattr(
-            registration, "check_level", lambda connection, lock=False: check(connection)
+            node_registration, "check_level", lambda connection, lock=False: check(connection)
         )
     registering, raising = workspace.connect(), workspace.connect()
     reached, go_on, got = threading.Event(), threading.Event(), list[BaseException | None]()
@@ -288,7 +295,7 @@ def test_rule_10_a_process_that_registers_while_the_level_rises(
         return put(connection, row, **named)
 
     monkeypatch.setattr(rows, "put", slow_put)
-    registers = threading.Thread(target=lambda: registration.register(registering, 1))
+    registers = threading.Thread(target=lambda: node_registration.register(registering, 1))
     raises = threading.Thread(
         target=lambda: got.append(error_of(lambda: level.require_level(raising, NEXT)))
     )
@@ -426,15 +433,15 @@ def test_rule_09_rows_of_nodes_that_died_long_ago_are_removed_by_others(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     db.close()
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     storage = workspace.connect()
-    dead = registration.register(storage, 1)
-    advance_clock(monkeypatch, storage, registration.NODE_LEASE_SECONDS + 1)
-    assert registration.evict_dead_nodes(storage, registration.NODE_KEPT_SECONDS) == []
+    dead = node_registration.register(storage, 1)
+    advance_clock(monkeypatch, storage, node_registration.NODE_LEASE_SECONDS + 1)
+    assert node_registration.evict_dead_nodes(storage, node_registration.NODE_KEPT_SECONDS) == []
     first, watching = workspace.open(), workspace.open()
     ids = lambda: {node.id for node, _ in nodes.list_nodes(storage.connection())}
     assert dead.id in ids()
-    advance_clock(monkeypatch, storage, registration.NODE_KEPT_SECONDS)
+    advance_clock(monkeypatch, storage, node_registration.NODE_KEPT_SECONDS)
     wait_until(lambda: dead.id not in ids(), "it was removed")
     assert ids() == {first._node.id, watching._node.id}
 
@@ -456,7 +463,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         now = db._storage.now_us(db._storage.connection())
         for peer in (slow, fast):
             left_us = found[peer.pid].lease.expires_at - now
-            assert 0 < left_us <= registration.NODE_LEASE_SECONDS * 1_000_000
+            assert 0 < left_us <= node_registration.NODE_LEASE_SECONDS * 1_000_000
             assert abs(now - found[peer.pid].lease.since) < 1_800_000_000  # half of what is wrong
 
         def are_renewed() -> bool:
@@ -468,7 +475,7 @@ def test_rule_09_processes_whose_clocks_are_wrong_change_nothing(
         wait_until(are_renewed, "they renewed as the others do")
         assert len(_list(db)) == 3
         assert {alive for _, alive in _list(db)} == {True}
-        assert registration.evict_dead_nodes(db._storage, 0) == []
+        assert node_registration.evict_dead_nodes(db._storage, 0) == []
         assert fast.ask("evict") == slow.ask("evict") == "0"  # and find nobody dead themselves
     db.table("items").insert(id=3, title="Milk")
 
@@ -494,11 +501,11 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
         opened._heartbeat.stop()
     with db.transaction():
         db.table("items").insert(id=1, title="slow")
-        passed_seconds = registration.NODE_LEASE_SECONDS + 1
+        passed_seconds = node_registration.NODE_LEASE_SECONDS + 1
         advance_clock(monkeypatch, storage, passed_seconds)
         by_own_clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_seconds)
         monkeypatch.setattr("zapdb.storage.transactions.time", by_own_clock)
-    evicted = {node.id for node in registration.evict_dead_nodes(storage, 0)}
+    evicted = {node.id for node in node_registration.evict_dead_nodes(storage, 0)}
     if not made_up:
         assert evicted == {db._node.id, other._node.id}
         with pytest.raises(LeaseLost):

@@ -28,16 +28,16 @@ from tests.support import (
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, StorageError
 from zapdb.jobs import Job, plan_jobs, range_work, read_progress
 from zapdb.jobs.job import claim, list_jobs, open_ranges
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.known_catalog import load_job_catalog
-from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.work_loading import load_work
 from zapdb.records import asdict
 from zapdb.storage import (
     Connection,
@@ -750,9 +750,11 @@ def test_planning_by_a_process_that_is_behind_does_no_harm(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It loaded the view, then others changed it and planned: their job stays planned."""
-    from zapdb.jobs import planning
+    from zapdb.jobs import (
+        job_planning,
+    )
 
-    other, supersede, newest = workspace.connect(), planning._supersede_all_but, list[Job]()
+    other, supersede, newest = workspace.connect(), job_planning._supersede_all_but, list[Job]()
 
     def change_meanwhile(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -761,7 +763,7 @@ def test_planning_by_a_process_that_is_behind_does_no_harm(
         newest.append(only_job(other))
         return supersede(*arguments)
 
-    monkeypatch.setattr(planning, "_supersede_all_but", change_meanwhile)
+    monkeypatch.setattr(job_planning, "_supersede_all_but", change_meanwhile)
     assert plan_jobs(db._storage, DEFAULT_TENANT) == newest
     assert newest[0].target == 5
     assert state_of(db, newest[0]) == "planned"

@@ -45,7 +45,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.logs import EVENT, FIELDS
 from zapdb.storage import TransactionMode
 

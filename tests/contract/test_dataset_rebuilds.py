@@ -34,11 +34,11 @@ from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.database import Database
 from zapdb.errors import DatasetMismatch
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.rebuilding import list_rebuilds
+from zapdb.jobs.index_rebuilding import list_rebuilds
 from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.storage import TransactionMode
 
-NOT_AT_ONCE = "zapdb.jobs.rebuilding.REBUILD_WHEN_OPENING_SECONDS"
+NOT_AT_ONCE = "zapdb.jobs.index_rebuilding.REBUILD_WHEN_OPENING_SECONDS"
 
 
 @pytest.fixture

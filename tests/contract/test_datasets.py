@@ -15,13 +15,16 @@ from tests.lookups import between, find
 from tests.support import Workspace, dump
 from zapdb.activation.datasets import datasets_in_use
 from zapdb.catalog import rows
-from zapdb.cluster import nodes, registration
+from zapdb.catalog.cluster import (
+    node_registration,
+    nodes,
+)
 from zapdb.database import Database
-from zapdb.database.cursors import Data, decode_cursor, encode_cursor
 from zapdb.errors import DatasetMismatch, ExecutorMismatch, InvalidCursor, LeaseLost
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.loading import load_work
+from zapdb.jobs.work_loading import load_work
 from zapdb.storage import TransactionMode
+from zapdb.tables.queries.cursors import Data, decode_cursor, encode_cursor
 
 TITLES = ["z", "a", "Ä", "ä", "ae", "b", "\u20a8", "500"]
 
@@ -80,7 +83,7 @@ def found(db: Database) -> list[str]:
 @pytest.fixture
 def held_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is to be built again at once is left to others, as by a process that died."""
-    monkeypatch.setattr("zapdb.jobs.rebuilding.REBUILD_WHEN_OPENING_SECONDS", 0.0)
+    monkeypatch.setattr("zapdb.jobs.index_rebuilding.REBUILD_WHEN_OPENING_SECONDS", 0.0)
     monkeypatch.setattr("zapdb.database.tenant_refresh.list_rebuilds", lambda catalog: frozenset())
 
 
@@ -185,7 +188,7 @@ def test_rule_26_processes_that_are_known_to_have_the_same_data_are_no_obstacle(
     here = datasets_in_use(db._catalog)
     storage = workspace.connect()
     db.close()
-    registration.register(storage, 1, datasets=here)
+    node_registration.register(storage, 1, datasets=here)
     tamper(workspace)
     with workspace.open() as again:
         again.admin.run_jobs()

@@ -26,11 +26,16 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import BACKGROUND, WAYS, Way, Workspace, dump, error_of, wait_until
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.activate import rebuild_index
-from zapdb.database import Database, commit_tokens
+from zapdb.database import (
+    Database,
+)
 from zapdb.errors import CommitUnknown, StorageError, TransactionConflict, ZapdbError
 from zapdb.limits import COMMIT_OUTCOME
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.pipeline import Pipeline
+from zapdb.tables import (
+    commit_tokens,
+)
 
 T = TypeVar("T")
 

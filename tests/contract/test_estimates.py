@@ -10,13 +10,13 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.contract.test_conversion import COUNT
 from tests.contract.test_conversion import db as db
 from tests.support import Workspace, dump
-from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.database import Database
 from zapdb.jobs import plan
 from zapdb.jobs.estimate import estimate_jobs
 from zapdb.migrations import list_files, resolve_files
 from zapdb.storage import Connection
-from zapdb.writes import convert_records
+from zapdb.tables.writes import convert_records
 
 ARCHIVE = (
     "drop_field: {table: items, field: color, restore: {archive: true, otherwise: {value: x}}}"

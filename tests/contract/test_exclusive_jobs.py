@@ -22,16 +22,16 @@ from tests import processes
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.catalog import principal
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.cli.program import run_program
-from zapdb.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.database.imports import Checkpoint
 from zapdb.errors import LeaseHeld, LeaseLost
+from zapdb.imports import Checkpoint
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.exclusive import ExclusiveWork, _plan, working_on
 from zapdb.jobs.job import claim, give_back
-from zapdb.mirror.keeping import keep_mirror
 from zapdb.storage import TransactionMode
+from zapdb.transfer.mirror.keeping import keep_mirror
 
 EXPORT = ExclusiveWork("export", 1, "/somewhere")
 COUNT = 1_500
@@ -243,7 +243,7 @@ def test_a_mirror_waits_and_ends_as_the_operator_says(
 def test_a_killed_import_of_a_frame_says_what_to_do_and_goes_with_the_next(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.database.imports.arrow_rows.IMPORT_BLOCK_RECORDS", 10)
+    monkeypatch.setattr("zapdb.imports.arrow_rows.IMPORT_BLOCK_RECORDS", 10)
     about = ExclusiveWork("import", 1, "the frame", 1, "items", is_resumable=False)
     file = ExclusiveWork("import", 1, "a.csv", 1, "items")
     for one in (about, file):  # a process that was killed has neither ended its job nor its range

@@ -26,14 +26,16 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.export import loading
-from zapdb.export.all_tenants import export_all_tenants, load_all_tenants
-from zapdb.export.directory import export_directory
-from zapdb.export.loading import load_export
-from zapdb.export.manifest import Form, read_manifest
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import connect
+from zapdb.transfer.export import (
+    export_loading,
+)
+from zapdb.transfer.export.all_tenants_export import export_all_tenants, load_all_tenants
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.export_loading import load_export
+from zapdb.transfer.export.manifest import Form, read_manifest
 
 
 def records_of(db: Database) -> dict[str, list[dict[str, Any]]]:
@@ -83,7 +85,7 @@ def test_a_load_that_was_interrupted_goes_on(
 ) -> None:
     db = make_shop(workspace, orders=300)
     export_directory(db, tmp_path / "out")
-    monkeypatch.setattr(loading, "INSERT_BATCH_RECORDS", 50)
+    monkeypatch.setattr(export_loading, "INSERT_BATCH_RECORDS", 50)
     other, done = f"sqlite:///{tmp_path}/other.db", 0
 
     def progress(count: int) -> None:

@@ -15,11 +15,11 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import PostgresServer, Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import HistoryGap, HistoryNotStored
-from zapdb.export.directory import export_directory
-from zapdb.export.loading import load_export
-from zapdb.export.manifest import Form, Manifest, read_manifest
-from zapdb.export.past_directory import export_past
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.export_loading import load_export
+from zapdb.transfer.export.manifest import Form, Manifest, read_manifest
+from zapdb.transfer.export.past_directory import export_past
 
 
 def describe(made: Manifest) -> tuple[Any, ...]:

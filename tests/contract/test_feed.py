@@ -25,9 +25,18 @@ from tests.support import (
 )
 from zapdb import release
 from zapdb.activation import TableDescriptor, load_tenant_catalog
-from zapdb.catalog import DEFAULT_TENANT, cache, feed, kinds, rows
+from zapdb.catalog import (
+    DEFAULT_TENANT,
+    cache,
+    feed,
+    row_kinds,
+    rows,
+)
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.kinds import (
+from zapdb.catalog.cluster import ensure_database, leases
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.cluster.level import check_level, require_level
+from zapdb.catalog.row_kinds import (
     ChainState,
     DatabaseRow,
     FormatChange,
@@ -35,9 +44,6 @@ from zapdb.catalog.kinds import (
     SettingRow,
 )
 from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
-from zapdb.cluster import ensure_database, leases
-from zapdb.cluster.leases import Owner
-from zapdb.cluster.level import check_level, require_level
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Storage, TransactionMode
@@ -260,7 +266,7 @@ def test_rule_10_a_row_is_written_in_the_newest_format_that_all_processes_read(
     with monkeypatch.context() as patched:
         patched.setattr(release, "LEVEL", newer.level)
         patched.setattr(DatabaseRow, "FORMAT", 2)
-        patched.setitem(kinds.FORMAT_CHANGES, ("database", 1), newer)
+        patched.setitem(row_kinds.FORMAT_CHANGES, ("database", 1), newer)
         write("before")
         assert stored() == (1, now, "before")
         with pytest.raises(IncompatibleVersion, match="do not support the cluster level"):
@@ -300,8 +306,8 @@ def test_older_formats_are_read_and_rewritten(
             "INSERT INTO zapdb_catalog (kind, key, seq, value) VALUES ('setting', ?, ?, ?)",
             (f"*/of {number}", 1000 + number, json.dumps(row, **CANONICAL)),
         )
-    monkeypatch.setitem(kinds.KINDS, "setting", Newest)
-    changes = kinds.FORMAT_CHANGES
+    monkeypatch.setitem(row_kinds.KINDS, "setting", Newest)
+    changes = row_kinds.FORMAT_CHANGES
     monkeypatch.setitem(changes, ("setting", 1), FormatChange(1, second, unused))
     monkeypatch.setitem(changes, ("setting", 2), FormatChange(1, third, unused))
     wanted = [Newest("*", f"of {number}", str(number)) for number in (1, 2, 3)]
@@ -335,21 +341,21 @@ def test_every_row_of_a_database_in_use_fits_the_published_schema(workspace: Wor
         seen.add(kind)
         row["value"]["format"] = 99
         assert not validator.is_valid(row)
-        assert dump_row(load_row(kinds.KINDS[kind], key, text)) == text
+        assert dump_row(load_row(row_kinds.KINDS[kind], key, text)) == text
     assert {"database", "level", "tenant", "node", "index", "job"} <= seen
 
 
 def test_every_format_but_the_first_can_be_upgraded_to() -> None:
-    wanted = {(kind.KIND, n) for kind in kinds.KINDS.values() for n in range(1, kind.FORMAT)}
-    assert wanted == kinds.FORMAT_CHANGES.keys()
+    wanted = {(kind.KIND, n) for kind in row_kinds.KINDS.values() for n in range(1, kind.FORMAT)}
+    assert wanted == row_kinds.FORMAT_CHANGES.keys()
 
 
 def test_the_schemas_say_what_the_code_takes() -> None:
     jsonschema.Draft202012Validator.check_schema(catalog_schema())
-    defined = {kind for kind in vars(kinds).values() if isinstance(kind, type)}
-    assert {kind for kind in defined if issubclass(kind, kinds.CatalogRow)} == {
-        kinds.CatalogRow,
-        *kinds.KINDS.values(),
+    defined = {kind for kind in vars(row_kinds).values() if isinstance(kind, type)}
+    assert {kind for kind in defined if issubclass(kind, row_kinds.CatalogRow)} == {
+        row_kinds.CatalogRow,
+        *row_kinds.KINDS.values(),
     }
 
 
@@ -432,7 +438,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     note("get", lambda kind: [kind.KIND])
     note("list_rows", lambda kind: [kind.KIND])
-    note("read_texts", lambda kinds: [kind.KIND for kind in kinds])
+    note("read_texts", lambda kinds: [kind.KIND for kind in row_kinds])
     note("read_tenant_state", lambda tenant: rows.STATE_KINDS)
     return found
 
@@ -459,7 +465,7 @@ def test_rule_8_a_tenant_catalog_is_made_of_a_cache_that_is_not_behind(
     assert asked == ["tenant", "chain", "level", "index", "constraint", "setting"]
     assert read.logs_changes
     assert load(known) == (read, state, [])
-    for kind in kinds.KINDS.values():
+    for kind in row_kinds.KINDS.values():
         assert known.list(kind) == rows.list_rows(storage.connection(), kind)
     with storage.transaction(TransactionMode.CATALOG) as connection:
         index = rows.list_rows(connection, IndexRow)[0]

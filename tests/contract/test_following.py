@@ -14,7 +14,7 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.catalog import cache
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.kinds import SettingRow
+from zapdb.catalog.row_kinds import SettingRow
 from zapdb.database.catalog_watch import ChangedRows, SchemaChange
 from zapdb.errors import CatalogBehind, CorruptCatalog, UsageError
 from zapdb.storage import TransactionMode

@@ -16,11 +16,15 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, Workspace, dump, error_of, finish, wait_until
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import leases, nodes, registration
-from zapdb.cluster.status import evict_nodes
+from zapdb.catalog.cluster import (
+    leases,
+    node_registration,
+    nodes,
+)
+from zapdb.catalog.cluster.cluster_status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fair_lock import FairSemaphore
@@ -31,7 +35,7 @@ def db(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.4))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 400)
-    monkeypatch.setattr("zapdb.cluster.leases.CATALOG", CATALOG.within(1.0))
+    monkeypatch.setattr("zapdb.catalog.cluster.leases.CATALOG", CATALOG.within(1.0))
     workspace.write(1, ITEMS)
     return workspace.open()
 
@@ -349,7 +353,7 @@ def test_rule_07_a_suspended_process_that_has_the_gate_alone_is_ended_by_the_oth
 ) -> None:
     """Writers wait for it without an end; the heartbeats of nodes see to it."""
     monkeypatch.setattr("zapdb.storage.gate.GATE_IDLE_SECONDS", 0.5)
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.1)
     other = workspace.open()
     with open_peer(workspace, patches=QUICK) as peer:
         assert peer.ask("gate") == "taken"
@@ -417,7 +421,7 @@ def test_rule_09_a_suspended_process_that_was_put_out_wakes_up(
         node = node_of(db, peer.pid)
         key = f"node/{node.id}"
         workspace.execute("UPDATE zapdb_leases SET expires_at = 1 WHERE name = ?", (key,))
-        assert [n.id for n in registration.evict_dead_nodes(db._storage, 0)] == [node.id]
+        assert [n.id for n in node_registration.evict_dead_nodes(db._storage, 0)] == [node.id]
         peer.resume()
         told = peer.ask("insert 2")
         assert told.startswith("LeaseLost | this process was evicted")

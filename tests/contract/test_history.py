@@ -13,11 +13,11 @@ from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, principal, schema_history
+from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, read_entries
-from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
-from zapdb.cluster import ensure_database
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage, TransactionMode
 

@@ -9,10 +9,10 @@ import pytest
 from tests.contract.stored_pasts import flush
 from tests.contract.test_history_erased import KEY, make_people, names_at
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import HistoryUnreachable
-from zapdb.history.cleaning import delete_retired
-from zapdb.history.stores import hold_store
+from zapdb.past.files.cleaning import delete_retired
+from zapdb.past.files.stores import hold_store
 
 COUNT = "SELECT count(*) FROM people"
 

@@ -13,22 +13,27 @@ import zapdb
 from tests.contract.stored_pasts import begin, flush
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.database.history import audit, verification
-from zapdb.database.history import versions as history_versions
-from zapdb.database.history.past_session import PastSession
-from zapdb.database.history.rewound import RewoundTable
 from zapdb.database.past import Past
-from zapdb.database.sql import run as sql_run
 from zapdb.errors import HistoryDamaged, HistoryErased, HistoryPurged, HistoryReplaced
-from zapdb.history import erasing, verifying
-from zapdb.history.cleaning import delete_retired
-from zapdb.history.stores import hold_store, take_over_store
-from zapdb.indexes import BoundTable
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import rewinding
-from zapdb.storage.history_manifest import HistoryFile
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log import rewinding
+from zapdb.past.files import (
+    erasing,
+    file_verification,
+)
+from zapdb.past.files.cleaning import delete_retired
+from zapdb.past.files.history_manifest import HistoryFile
+from zapdb.past.files.stores import hold_store, take_over_store
+from zapdb.past.reading import audit, verification
+from zapdb.past.reading import versions as history_versions
+from zapdb.past.reading.past_session import PastSession
+from zapdb.past.reading.rewound import RewoundTable
+from zapdb.sql import (
+    statement_run as sql_run,
+)
+from zapdb.tables.indexes import BoundTable
 
 Act = Callable[[Workspace, Database], object]
 GONE, CHANGED = 2, 3
@@ -115,7 +120,7 @@ def test_h10_a_file_that_is_replaced_is_not_missing(
 ) -> None:
     """When the manifest was read, or half of the file."""
     db = make_store(workspace, tmp_path / "store")
-    read, acts = verifying._find_key_problem, iter([erase_record])
+    read, acts = file_verification._find_key_problem, iter([erase_record])
 
     def erase_and_read(path: Path, file: HistoryFile) -> Any:
         if file.key_lower is not None:
@@ -129,7 +134,7 @@ def test_h10_a_file_that_is_replaced_is_not_missing(
 
     list_problems = verification.list_problems
     if is_inside:
-        monkeypatch.setattr(verifying, "_find_key_problem", erase_and_read)
+        monkeypatch.setattr(file_verification, "_find_key_problem", erase_and_read)
     else:
         monkeypatch.setattr(verification, "list_problems", erase_and_list)
     assert db.history.verify(sample=0).problems == ()
@@ -261,7 +266,7 @@ def test_h10_a_past_is_read_again_from_files_that_took_the_place_of_others(
 ) -> None:
     """They are deleted when they were found, and not opened."""
     db, moment = make_replaced(workspace, tmp_path / "store")
-    before = (PastSession, "find_stored") if way == "records" else (sql_run._Offer, "offer")
+    before = (PastSession, "find_stored") if way == "records" else (sql_run._Inputs, "offer")
     read = getattr(*before)
     monkeypatch.setattr(*before, then(read, lambda: act_beside(workspace, erase_record)))
     assert WAYS[way](db.at(moment)) == KEPT

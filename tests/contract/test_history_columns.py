@@ -22,8 +22,8 @@ from tests.contract.stored_pasts import (
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged
-from zapdb.history.columns import FIELD_ID
-from zapdb.history.files import read_digest
+from zapdb.past.files.file_columns import FIELD_ID
+from zapdb.past.files.history_file import read_digest
 
 PEOPLE = """\
 create_table: {table: people, key: [id], fields: [

@@ -14,7 +14,7 @@ from tests import forms, processes
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest, stored_state
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, advance_clock, finish, wait_until
-from zapdb.cluster.leases import Owner, acquire
+from zapdb.catalog.cluster.leases import Owner, acquire
 from zapdb.database import Database
 from zapdb.errors import (
     ChangesPruned,
@@ -25,17 +25,29 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.export.past_directory import export_past
-from zapdb.history import files as history_files
-from zapdb.history import follower, moving, run, working_store
-from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
-from zapdb.history.erased_files import finish_erasures
-from zapdb.history.purge import find_stored_before
-from zapdb.history.retention import Retention
-from zapdb.history.stores import hold_store
-from zapdb.history.working_store import WorkingStore
-from zapdb.storage import TransactionMode, change_log_pruning
-from zapdb.storage.history_manifest import list_history_files, list_timelines
+from zapdb.log import (
+    change_log_pruning,
+)
+from zapdb.past.files import (
+    follower,
+    follower_run,
+    moving,
+    working_store,
+)
+from zapdb.past.files import (
+    history_file as history_files,
+)
+from zapdb.past.files.cleaning import PIN_PREFIX, delete_orphans, delete_retired
+from zapdb.past.files.erased_files import finish_erasures
+from zapdb.past.files.history_manifest import list_history_files, list_timelines
+from zapdb.past.files.purge import find_stored_before
+from zapdb.past.files.retention import Retention
+from zapdb.past.files.stores import hold_store
+from zapdb.past.files.working_store import StoreWriter
+from zapdb.storage import (
+    TransactionMode,
+)
+from zapdb.transfer.export.past_directory import export_past
 from zapdb.values.timestamp import EPOCH, MICROSECOND
 
 PEOPLE = """\
@@ -291,8 +303,8 @@ def test_h13_killed_at_each_step_it_is_finished(workspace: Workspace, tmp_path: 
 def test_who_follows_next_finishes_and_pinned_files_stay_for_the_grace(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(run, "HISTORY_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(follower_run, "HISTORY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(follower_run, "HISTORY_RETRY_SECONDS", 0.05)
     monkeypatch.setattr(follower, "LOOK_SECONDS", 0.05)
     place = tmp_path / "store"
     db = make_people(workspace, place)
@@ -307,7 +319,7 @@ def test_who_follows_next_finishes_and_pinned_files_stay_for_the_grace(
     pin = acquire(db._storage, f"{PIN_PREFIX}1/reader", Owner.here(), 60)
     workspace.execute("UPDATE zapdb_leases SET since = 0 WHERE name = ?", (pin.name,))
     stop = threading.Event()
-    following = threading.Thread(target=lambda: run.run_store(db._storage, 1, stop=stop))
+    following = threading.Thread(target=lambda: follower_run.run_store(db._storage, 1, stop=stop))
     following.start()
     try:
         wait_until(lambda: db.history.status().unfinished_erasures == 0, "it was finished")
@@ -340,9 +352,9 @@ def test_h13_who_lost_the_lease_leaves_no_file_of_what_was_erased_since(
     db = make_people(workspace, place)
     db.table("people").update(KEY, name=f"{NAME}-last")
     db.table("people").delete(KEY)
-    go_on, waiting = getattr(WorkingStore, at), [True]
+    go_on, waiting = getattr(StoreWriter, at), [True]
 
-    def stand_still(working: WorkingStore, *arguments: Any) -> Any:
+    def stand_still(working: StoreWriter, *arguments: Any) -> Any:
         if waiting and waiting.pop():
             workspace.execute("DELETE FROM zapdb_leases WHERE name = 'history/1'")
             db.history.erase("people", KEY)
@@ -350,7 +362,7 @@ def test_h13_who_lost_the_lease_leaves_no_file_of_what_was_erased_since(
         return go_on(working, *arguments)
 
     with hold_store(db._storage, 1, Owner.here()) as working:
-        monkeypatch.setattr(WorkingStore, at, stand_still)
+        monkeypatch.setattr(StoreWriter, at, stand_still)
         if at == "write":
             monkeypatch.setattr(working_store, "_delete_written", lambda _: None)
         with pytest.raises(LeaseLost):
@@ -373,7 +385,7 @@ def test_h13_an_erasure_finds_what_a_killed_move_has_copied(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(WorkingStore, "_write_manifest", end)
+        patched.setattr(StoreWriter, "_write_manifest", end)
         with pytest.raises(KeyboardInterrupt):
             db.history.move(ends, tmp_path / "cold")
     assert len(list_marked(tmp_path / "cold")) == 1
@@ -716,7 +728,7 @@ def test_retention_purges_the_store_and_prunes_the_log_behind_it(
         events = [getattr(one, "event", None) for one in db.change_log.read()]
         assert events == ["history_purged"]
         assert workspace.execute("SELECT count(*) FROM zapdb_changes") == [(1,)]
-        db.table("people").insert(mail="later@example.org", name="Later")
+        db.table("people").insert(mail="later@example.org", name="PendingRows")
         retention.step()  # tomorrow
     flush(db)
     with hold_store(db._storage, 1, Owner.here()) as working:

@@ -25,12 +25,12 @@ from tests.contract.test_history_erased import (
 from tests.support import GUARD_SECONDS, Workspace
 from zapdb.catalog import rows
 from zapdb.catalog.entry_tables import retire_entries
-from zapdb.catalog.kinds import KINDS, EntryTableRow
+from zapdb.catalog.row_kinds import KINDS, EntryTableRow
 from zapdb.database import Database
 from zapdb.jobs.job import insert_ranges
+from zapdb.jobs.job_run import run_locally
 from zapdb.jobs.quarantine import put_in_quarantine
-from zapdb.jobs.run import run_locally
-from zapdb.jobs.verifying import VerifyWork
+from zapdb.jobs.verification_jobs import VerifyWork
 from zapdb.storage import TransactionMode
 from zapdb.storage.data_tables import create_index_table
 from zapdb.storage.fixed_tables import METADATA

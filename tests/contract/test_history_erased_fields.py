@@ -25,7 +25,7 @@ from tests.contract.test_history_erased import (
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.errors import HistoryBehind, HistoryDamaged, UnknownField, UsageError
-from zapdb.history import field_erasing
+from zapdb.past.files import field_erasing
 
 Past = dict[int, dict[str, dict[str, Any]]]
 OTHER = "someone@example.org"
@@ -181,7 +181,7 @@ def test_h2_records_that_are_not_converted_stay_as_they_are(
         assert [zapdb.asdict(row) for row in db.at(newest).table("people").scan()] == now
         named = f"SELECT note, size FROM people WHERE mail = '{OTHER}'"
         assert db.at(newest).sql(named).fetchone() == ("n", "XL")
-        db.table("people").update(OTHER, name="Later")
+        db.table("people").update(OTHER, name="PendingRows")
     check_store(db)
     assert db.history.verify(sample=100).problems == ()
 

@@ -11,8 +11,8 @@ from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.history import erasing
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.files import erasing
 from zapdb.records import codec_for
 from zapdb.storage import Connection
 

@@ -23,12 +23,12 @@ from tests.contract.test_history_erased import (
     make_people,
 )
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import CorruptionError, StorageError, UsageError
-from zapdb.history.cleaning import delete_orphans, delete_retired
-from zapdb.history.erased_files import finish_erasures
-from zapdb.history.stores import hold_store
+from zapdb.past.files.cleaning import delete_orphans, delete_retired
+from zapdb.past.files.erased_files import finish_erasures
+from zapdb.past.files.stores import hold_store
 
 CALLS = (
     (Path, "open"),

@@ -18,13 +18,23 @@ from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged
-from zapdb.history import files, states, working_store
-from zapdb.history.columns import HistoryRows, MadeRow, RowOperation, column_name, rows_schema
-from zapdb.history.files import FileFooter, read_digest, read_footer, write_file
-from zapdb.history.states import EraContents
-from zapdb.history.working_store import to_row
+from zapdb.past.files import (
+    history_file,
+    states,
+    working_store,
+)
+from zapdb.past.files.file_columns import (
+    HistoryRows,
+    MadeRow,
+    RowOperation,
+    column_name,
+    rows_schema,
+)
+from zapdb.past.files.history_file import FileFooter, read_digest, read_footer, write_file
+from zapdb.past.files.history_manifest import HistoryFile
+from zapdb.past.files.states import EraContents
+from zapdb.past.files.working_store import to_row
 from zapdb.storage import Connection
-from zapdb.storage.history_manifest import HistoryFile
 
 FOOTER = FileFooter(
     1, "db", 1, "a" * 32, "segment", 7, "orders", 1, 1, 9, "1.9.0.9.7.", 3, 3, "z1:x", 1
@@ -158,7 +168,7 @@ def test_files_are_read_by_ranges_of_keys_each_row_once(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Row groups go on in the next range; those with long keys do not say how far they go."""
-    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 7)
+    monkeypatch.setattr(history_file, "ROW_GROUP_ROWS", 7)
     workspace.write(1, ITEMS)
     schema, rnd = workspace.open()._catalog.table("items").schema, random.Random(5)
     for ranges_of, is_long in ((11, False), (20, True), (10**9, False)):

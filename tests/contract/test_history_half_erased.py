@@ -17,12 +17,12 @@ from tests.contract.test_history_beside import (
     make_replaced,
 )
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner, acquire
+from zapdb.catalog.cluster.leases import Owner, acquire
 from zapdb.errors import HistoryErased
-from zapdb.history import erased_files
-from zapdb.history.cleaning import find_first_pin
+from zapdb.past.files import erased_files
+from zapdb.past.files.cleaning import find_first_pin
+from zapdb.past.files.history_manifest import PIN_PREFIX
 from zapdb.storage import Connection
-from zapdb.storage.history_manifest import PIN_PREFIX
 
 
 @pytest.mark.parametrize("way", WAYS)

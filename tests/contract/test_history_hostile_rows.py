@@ -18,12 +18,12 @@ from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.test_history_erased import ANOTHER, KEY, make_people
 from tests.contract.test_history_rebuilt import lose_manifest
 from tests.support import Workspace, error_of
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, HistoryDamaged
-from zapdb.history.cleaning import delete_retired
-from zapdb.history.manifest_files import DIGEST_DIGITS, list_manifests
-from zapdb.history.stores import hold_store
+from zapdb.past.files.cleaning import delete_retired
+from zapdb.past.files.manifest_files import DIGEST_DIGITS, list_manifests
+from zapdb.past.files.stores import hold_store
 
 Json = dict[str, Any]
 

@@ -15,11 +15,11 @@ from tests import processes
 from tests.contract.stored_pasts import begin, check_store, digests, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS, RENAME_SIZE
 from tests.support import ROOT, Workspace
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryPurged
-from zapdb.history.cleaning import delete_orphans, delete_retired
-from zapdb.history.stores import hold_store
+from zapdb.past.files.cleaning import delete_orphans, delete_retired
+from zapdb.past.files.stores import hold_store
 
 pytestmark = pytest.mark.parametrize("engine", ["sqlite"])  # files are the same on both
 COUNT = 12

@@ -17,13 +17,13 @@ from zapdb.activation.schema_history_recovery import (
 )
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.cluster import ensure_database
 from zapdb.database import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
-from zapdb.history.wanted_stores import create_tenant
 from zapdb.jobs import Job
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.identities import count_of

@@ -19,7 +19,7 @@ from tests.contract.every_type import fill, make_shop
 from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.history import merging
+from zapdb.past.files import merging
 from zapdb.schema import read_canonical_bytes
 
 RENAMED = (

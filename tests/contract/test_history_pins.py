@@ -15,12 +15,12 @@ from zapdb.activation.inspection import read_log
 from zapdb.activation.pinning import FingerprintMatch, Pins, find_fingerprint, list_fingerprints
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
-from zapdb.cluster import ensure_database
 from zapdb.errors import FingerprintUnknown, UnknownName
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import Chain
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.schema import fingerprint
 from zapdb.storage import TransactionMode
 

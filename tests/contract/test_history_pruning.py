@@ -12,14 +12,14 @@ from tests.support import Workspace, dump, error_of
 from zapdb.activation.inspection import read_log
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.schema_history import RevisionEntry
-from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
-from zapdb.cluster import ensure_database
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
 from zapdb.jobs import Job
-from zapdb.jobs.archives import prune_archives
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.sweep import sweep_blobs
+from zapdb.jobs.archive_pruning import prune_archives
+from zapdb.jobs.blob_sweep import sweep_blobs
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
 

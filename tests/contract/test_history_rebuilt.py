@@ -40,20 +40,20 @@ from tests.contract.test_history_erased import (
 from tests.contract.test_history_store import LATER
 from tests.forms import cases
 from tests.support import PostgresServer, Workspace
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryDamaged, HistoryPurged, UsageError, ZapdbError
-from zapdb.history.cleaning import delete_orphans
-from zapdb.history.columns import FIELD_ID
-from zapdb.history.files import ROW_GROUP_ROWS, read_digest
-from zapdb.history.manifest_files import (
+from zapdb.past.files.cleaning import delete_orphans
+from zapdb.past.files.file_columns import FIELD_ID
+from zapdb.past.files.history_file import ROW_GROUP_ROWS, read_digest
+from zapdb.past.files.history_manifest import HistoryEra, HistoryFile, HistoryStore
+from zapdb.past.files.manifest_files import (
     ManifestFile,
     list_manifests,
     read_manifest_file,
     write_manifest,
 )
-from zapdb.history.stores import hold_store
-from zapdb.storage.history_manifest import HistoryEra, HistoryFile, HistoryStore
+from zapdb.past.files.stores import hold_store
 
 Manifest = tuple[HistoryStore, list[HistoryEra], list[HistoryFile]]
 ROWS = ("stores", "files", "eras")
@@ -177,7 +177,7 @@ def test_h3_killed_at_each_step_a_rebuilding_is_whole_or_not_there(
     assert kill_at_each_step(workspace, "rebuild", str(place), apart=1) > 0
     assert read_manifest(db) == wanted
     assert all_names(db, 0) == before
-    db.table("people").insert(mail="later@example.org", name="Later")
+    db.table("people").insert(mail="later@example.org", name="PendingRows")
     flush(db)
     check_store(db)
 
@@ -268,7 +268,7 @@ def test_h3_a_copy_of_the_database_leaves_the_files_to_the_one_that_moved_on(
     put_back = back_up(workspace, postgres, tmp_path / "backup")
     (former,) = list_manifests(place, 1)
     raw, db = former.read_bytes(), workspace.open()
-    for name in ("Later", "Latest"):
+    for name in ("PendingRows", "Latest"):
         db.table("people").update(ANOTHER, name=name)
         flush(db)
     db.close()

@@ -13,9 +13,11 @@ from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.history.moment import open_moments
 from zapdb.errors import CorruptCatalog, IncompatibleVersion, MomentInFuture
-from zapdb.history import batches
+from zapdb.past.files import (
+    log_batches,
+)
+from zapdb.past.reading.moment import open_moments
 from zapdb.storage.cells import as_time
 from zapdb.values.timestamp import MICROSECOND
 
@@ -50,7 +52,7 @@ def test_an_event_of_a_newer_release_is_not_passed_and_the_log_answers(
     moment = newest(db)
     events = {made.event for made in db.change_log.read() if hasattr(made, "event")}
     with monkeypatch.context() as patched:
-        patched.setattr(batches, "KNOWN_EVENTS", batches.KNOWN_EVENTS - events)
+        patched.setattr(log_batches, "KNOWN_EVENTS", log_batches.KNOWN_EVENTS - events)
         for _ in range(2):
             with pytest.raises(IncompatibleVersion, match="an event that this release does not"):
                 db.history.flush()

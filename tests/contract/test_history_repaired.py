@@ -16,10 +16,10 @@ from tests.contract.test_history_erased import (
     make_people,
 )
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner
-from zapdb.history.cleaning import delete_retired
-from zapdb.history.files import SCHEMA_KEY
-from zapdb.history.stores import hold_store
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.past.files.cleaning import delete_retired
+from zapdb.past.files.history_file import SCHEMA_KEY
+from zapdb.past.files.stores import hold_store
 
 
 @pytest.mark.long_on("sqlite")
@@ -132,7 +132,7 @@ def test_h3_killed_at_each_step_of_a_repair_all_is_as_it_was(
     assert kill_at_each_step(workspace, "repair") > 5
     assert db.history.verify(sample=99).problems == ()
     assert all_names(db, store.begins) == before
-    db.table("people").update(ANOTHER, name="Later")
+    db.table("people").update(ANOTHER, name="PendingRows")
     flush(db)
     check_store(db)
 

@@ -42,7 +42,7 @@ from zapdb.errors import (
     HistoryUnavailable,
     ZapdbError,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 
 pytestmark = pytest.mark.long
 

@@ -30,7 +30,7 @@ from tests.contract.stored_pasts import (
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.forms import cases
 from tests.support import GUARD_SECONDS, ROOT, WAYS, Faults, Way, Workspace, finish, wait_until
-from zapdb.cluster.leases import Owner, acquire, delete_lease, release, take
+from zapdb.catalog.cluster.leases import Owner, acquire, delete_lease, release, take
 from zapdb.database import Database
 from zapdb.errors import (
     ChangesPruned,
@@ -41,16 +41,26 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.history import baseline, run, stores
-from zapdb.history.cleaning import PIN_PREFIX, delete_orphans, delete_retired
-from zapdb.history.files import FileFooter, write_file
-from zapdb.history.follower import HistoryFollower
-from zapdb.history.store_changes import StoreChange
-from zapdb.history.stores import hold_store
-from zapdb.history.working_store import WorkingStore, lease_of
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import Connection, TransactionMode, change_pages
-from zapdb.storage.history_manifest import HistoryStore, list_timelines
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log import (
+    change_pages,
+)
+from zapdb.past.files import (
+    baseline,
+    follower_run,
+    stores,
+)
+from zapdb.past.files.cleaning import PIN_PREFIX, delete_orphans, delete_retired
+from zapdb.past.files.follower import HistoryFollower
+from zapdb.past.files.history_file import FileFooter, write_file
+from zapdb.past.files.history_manifest import HistoryStore, list_timelines
+from zapdb.past.files.store_changes import StoreChange
+from zapdb.past.files.stores import hold_store
+from zapdb.past.files.working_store import StoreWriter, lease_of
+from zapdb.storage import (
+    Connection,
+    TransactionMode,
+)
 
 PEOPLE = "create_table: {table: people, key: [name], fields: [{name: name, type: string}]}"
 TREES = PEOPLE.replace("people", "trees")
@@ -266,7 +276,7 @@ def test_h3_with_each_call_to_the_database_failed_it_stores_each_change_once(
         states[newest(db)] = current_state(db)
         faults.arm(at)
         with suppress(ZapdbError):
-            run.flush_store(db._storage, 1, 0)
+            follower_run.flush_store(db._storage, 1, 0)
         struck = bool(faults.struck)
         faults.arm(0)
         workspace.execute("DELETE FROM zapdb_leases WHERE name = 'history/1'")
@@ -282,7 +292,7 @@ def test_h3_with_each_call_to_the_database_failed_it_stores_each_change_once(
 def test_h3_a_commit_with_an_unknown_outcome_is_settled_by_reading(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_done: bool
 ) -> None:
-    db, commit, lost = logged(workspace), WorkingStore.committing, iter([True])
+    db, commit, lost = logged(workspace), StoreWriter.committing, iter([True])
     begin(db, tmp_path / "store")
 
     @contextmanager
@@ -297,7 +307,7 @@ def test_h3_a_commit_with_an_unknown_outcome_is_settled_by_reading(
 
     write_some(db, random.Random(1))
     with monkeypatch.context() as patched:
-        patched.setattr(WorkingStore, "committing", lose)
+        patched.setattr(StoreWriter, "committing", lose)
         with nullcontext() if is_done else pytest.raises(CommitUnknown):
             flush(db)
     assert (db.history.status().lag.changes == 0) == is_done
@@ -340,7 +350,7 @@ def test_h3_two_followers_at_once_store_each_change_once(
                 with mine._storage.transaction(TransactionMode.CATALOG) as connection:
                     delete_lease(connection, lease_of(1))
                     lease = take(connection, lease_of(1), owner, 30)
-                HistoryFollower(WorkingStore(mine._storage, 1, lease)).step(flush=True)
+                HistoryFollower(StoreWriter(mine._storage, 1, lease)).step(flush=True)
             except (LeaseLost, ConcurrencyError) as error:
                 errors.append(error)
         mine.close()
@@ -424,14 +434,14 @@ def test_values_of_every_type_and_tenants_apart(workspace: Workspace, tmp_path: 
 def test_h11_writers_go_on_without_the_directory(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "HISTORY_RETRY_SECONDS", 0.2)
-    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.1)
+    monkeypatch.setattr(follower_run, "HISTORY_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(follower_run, "HISTORY_POLL_SECONDS", 0.1)
     db, place = logged(workspace), tmp_path / "store"
     begin(db, place)
     db.admin.set_setting("history_store_flush_seconds", "0")
     stop, told = threading.Event(), list[str]()
     follower = threading.Thread(
-        target=lambda: run.run_store(db._storage, 1, stop=stop, wait=told.append)
+        target=lambda: follower_run.run_store(db._storage, 1, stop=stop, wait=told.append)
     )
     follower.start()
     try:

@@ -20,14 +20,17 @@ from tests.contract.test_history_erased import (
     names_at,
 )
 from tests.support import GUARD_SECONDS, Workspace, advance_clock, finish
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import HistoryBehind, HistoryUnreachable, UsageError
-from zapdb.history import cleaning, run
-from zapdb.history.cleaning import delete_orphans, delete_retired
-from zapdb.history.files import read_footer
-from zapdb.history.retention import Retention
-from zapdb.history.stores import hold_store
-from zapdb.storage.history_manifest import HistoryEra, HistoryFile
+from zapdb.past.files import (
+    cleaning,
+    follower_run,
+)
+from zapdb.past.files.cleaning import delete_orphans, delete_retired
+from zapdb.past.files.history_file import read_footer
+from zapdb.past.files.history_manifest import HistoryEra, HistoryFile
+from zapdb.past.files.retention import Retention
+from zapdb.past.files.stores import hold_store
 
 
 def test_h10_verify_tells_what_is_wrong_with_files_and_records(
@@ -74,17 +77,17 @@ def test_h10_verify_tells_what_is_wrong_with_files_and_records(
 def test_a_process_waits_until_its_changes_are_in_files(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(follower_run, "HISTORY_POLL_SECONDS", 0.05)
     db = make_people(workspace, tmp_path / "store")
     assert db.history.wait(seconds=0).lag.changes == 0
-    db.table("people").insert(mail="later@example.org", name="Later")
+    db.table("people").insert(mail="later@example.org", name="PendingRows")
     assert 'zapdb_history_store_problem{tenant="default"} 0.0' in db.admin.metrics()
     with pytest.raises(HistoryBehind) as caught:
         db.history.wait(seconds=0.2)
     assert caught.value.context["behind"] == 1
     db.admin.set_setting("history_store_flush_seconds", "0")
     stop = threading.Event()
-    follower = threading.Thread(target=lambda: run.run_store(db._storage, 1, stop=stop))
+    follower = threading.Thread(target=lambda: follower_run.run_store(db._storage, 1, stop=stop))
     follower.start()
     try:
         assert db.history.wait(db.change_log.end(), seconds=30).lag.changes == 0
@@ -193,14 +196,14 @@ def test_old_eras_move_to_another_directory_and_are_read_there(
 def test_an_open_database_follows_in_a_thread_until_it_is_closed(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(follower_run, "HISTORY_POLL_SECONDS", 0.05)
     db = make_people(workspace, tmp_path / "store")
     db.admin.set_setting("history_store_flush_seconds", "0")
     assert db.history.follow().state == "follows"
     db.history.follow()
     named = [t for t in threading.enumerate() if t.name == "zapdb-history"]
     assert len(named) == 1
-    db.table("people").insert(mail="later@example.org", name="Later")
+    db.table("people").insert(mail="later@example.org", name="PendingRows")
     assert db.history.wait(seconds=GUARD_SECONDS).is_followed
     db.close()
     assert not named[0].is_alive()

@@ -12,8 +12,8 @@ from tests.support import Workspace
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.errors import CorruptCatalog
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.verify import TableReport
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.tenant_verification import TableReport
 
 
 @pytest.fixture

@@ -26,10 +26,10 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.export.directory import export_directory
-from zapdb.export.loading import load_export
-from zapdb.history import manifest_files, stores
-from zapdb.history.wanted_stores import OWNER_FILE, start_wanted_stores
+from zapdb.past.files import manifest_files, stores
+from zapdb.past.files.wanted_stores import OWNER_FILE, start_wanted_stores
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.export_loading import load_export
 
 SETTING = "history_store"
 

@@ -14,8 +14,11 @@ import pytest
 
 from tests.support import Workspace
 from zapdb.database import Database, RecordChange
-from zapdb.database.imports import SkippedRow, batches
 from zapdb.errors import CheckViolation, RecordExists, ReferenceViolation, UniqueViolation
+from zapdb.imports import (
+    SkippedRow,
+    row_batches,
+)
 from zapdb.storage import postgresql_statements
 from zapdb.storage.data_tables import index_table_name, record_table_name
 
@@ -135,7 +138,7 @@ def by_columns(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise AssertionError("rows are written one by one")
 
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "write_batch", refuse)
+        patch.setattr(row_batches, "write_batch", refuse)
         yield
 
 

@@ -394,7 +394,7 @@ def test_a_killed_import_goes_on_and_every_row_is_there_once(place: Place) -> No
 
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize(
-    "function", ["zapdb.jobs.exclusive._note_end", "zapdb.cli.sources.files.forget_all"]
+    "function", ["zapdb.jobs.exclusive._note_end", "zapdb.cli.sources.file_source.forget_all"]
 )
 def test_an_import_that_is_killed_after_its_last_row_imports_no_row_again(
     place: Place, function: str

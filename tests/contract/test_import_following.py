@@ -25,24 +25,26 @@ from tests.support import GUARD_SECONDS, PostgresServer, Workspace, wait_until
 from zapdb import asdict
 from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.database.imports import ImportReport
 from zapdb.errors import JobError, LeaseHeld, StorageError, UsageError
-from zapdb.inference import (
+from zapdb.imports import ImportReport
+from zapdb.jobs import Job
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.limits import SOURCE_LOCK
+from zapdb.storage import Storage
+from zapdb.transfer.inference import (
     CopyOptions,
     Follower,
     SourceDatabase,
-    following,
     infer_tables,
     source_changes,
+    source_follower,
 )
-from zapdb.inference import source as sources
-from zapdb.inference.copy_plans import CopyPlan
-from zapdb.inference.copying import Copier
-from zapdb.jobs import Job
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_locally
-from zapdb.limits import SOURCE_LOCK
-from zapdb.storage import Storage
+from zapdb.transfer.inference import (
+    source_database as sources,
+)
+from zapdb.transfer.inference.copy_plans import CopyPlan
+from zapdb.transfer.inference.copying import Copier
 
 TABLES = (
     "CREATE TABLE authors (id integer PRIMARY KEY, name text NOT NULL UNIQUE,"
@@ -502,7 +504,7 @@ def test_what_foreign_keys_change_is_followed(
     acting: Place, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys are read in small pages, so that what is gone refers across them."""
-    monkeypatch.setattr(following, "_read_keys", partial(read_few_keys, 7))
+    monkeypatch.setattr(source_follower, "_read_keys", partial(read_few_keys, 7))
     monkeypatch.setattr(source_changes, "OVERLAP_SECONDS", 0.0)
     late = what == "an old stamp comes and a row goes"
     with acting.workspace.follow() as db:

@@ -107,7 +107,7 @@ def test_types_that_python_does_not_have_are_as_the_server_writes_them(place: Pl
 def test_pages_behind_a_key_of_such_a_type(
     place: Place, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    monkeypatch.setattr("zapdb.inference.table_rows.SOURCE_PAGE_ROWS", 7)
+    monkeypatch.setattr("zapdb.transfer.inference.table_rows.SOURCE_PAGE_ROWS", 7)
     value = {
         "interval": "make_interval(months => n %% 3, days => n * 11, hours => n)",
         "date": "date '2024-01-01' + n * 7",

@@ -18,8 +18,8 @@ from tests.contract.test_import_files import ITEMS, Place
 from tests.support import Workspace
 from zapdb import aio
 from zapdb.database import Database
-from zapdb.database.imports import SkippedRow, arrow_rows
 from zapdb.errors import InvalidValue, UniqueViolation, UsageError
+from zapdb.imports import SkippedRow, arrow_rows
 
 UTC = datetime.UTC
 THINGS = """create_table: {table: things, key: [id], fields: [

@@ -22,8 +22,8 @@ import pytest
 from tests.contract.test_import_databases import Place
 from tests.contract.test_sql_script import PSQL
 from tests.support import PostgresServer, Workspace
-from zapdb.inference import SourceDatabase, infer_tables
-from zapdb.inference.inferred import Inference
+from zapdb.transfer.inference import SourceDatabase, infer_tables
+from zapdb.transfer.inference.inferred import Inference
 
 NAMES = (
     "orders", "Order Lines", "select", "UserGroups", "a" * 61 + "-x", "a" * 61 + " x", "ctid",

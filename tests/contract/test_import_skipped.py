@@ -11,11 +11,11 @@ from tests.contract.test_import_upserts import GivenLines, Lines
 from tests.support import Workspace
 from zapdb import asdict
 from zapdb.database import Database
-from zapdb.database.imports import Importer, ImportMode
-from zapdb.database.imports.batches import Inserting
-from zapdb.database.imports.run import SkippedRow
-from zapdb.database.imports.skipped_list import SkippedList
 from zapdb.errors import ZapdbError
+from zapdb.imports import Importer, ImportMode
+from zapdb.imports.importer import SkippedRow
+from zapdb.imports.row_batches import Inserting
+from zapdb.imports.skipped_list import SkippedList
 
 TABLES = (
     "create_table: {table: planes, key: [id], fields: [{name: id, type: integer}]}",

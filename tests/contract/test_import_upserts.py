@@ -12,8 +12,8 @@ import pytest
 from tests.support import Faults, Workspace
 from zapdb import asdict
 from zapdb.database import Database
-from zapdb.database.imports import Importer, RowSource, SourceRow
 from zapdb.errors import ZapdbError
+from zapdb.imports import Importer, RowSource, SourceRow
 
 TABLES = [
     f"""create_table: {{table: {name}, key: [id], fields: [

@@ -16,16 +16,16 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, WAYS, Faults, Way, Workspace, error_of, finish, writing
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, JobError, RecordNotFound, TransactionConflict
-from zapdb.indexes import IndexMaintainer
 from zapdb.jobs import Job, plan_jobs
-from zapdb.jobs.loading import load_work
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs.work_loading import load_work
 from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, connect
+from zapdb.tables.indexes import IndexMaintainer
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
         patch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
         patch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
         patch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
-        patch.setattr("zapdb.cluster.leases.CATALOG", CATALOG.within(1.0))
+        patch.setattr("zapdb.catalog.cluster.leases.CATALOG", CATALOG.within(1.0))
         plain.table("items").insert(id=2, title="Bread", size=2)
         with pytest.raises((GateTimeout, TransactionConflict)):
             begin_index(workspace, other)

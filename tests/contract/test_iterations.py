@@ -23,13 +23,13 @@ import pytest
 import zapdb
 import zapdb.aio
 from tests.support import Workspace
-from zapdb.database import iteration as iterations
-from zapdb.database import paging
-from zapdb.database.query import Query
-from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import RecordExists, TransactionConflict
 from zapdb.limits import ITERATION_TOLD_WRITES_MAX
 from zapdb.storage import own_writes
+from zapdb.tables import iteration as iterations
+from zapdb.tables.queries import paging
+from zapdb.tables.queries.query import Query
+from zapdb.tables.table_reading import ReadableTable
 
 GROUPS = """\
 create_table: {table: groups, key: [id], fields: [
@@ -144,9 +144,9 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paging, "PAGE_RECORDS_MAX", 7)
     monkeypatch.setattr(iterations, "PAGE_RECORDS_MAX", 3)
     monkeypatch.setattr(own_writes, "ITERATION_TOLD_WRITES_MAX", 3)
-    monkeypatch.setattr("zapdb.database.arrow.PAGE_RECORDS_MAX", 5)
-    monkeypatch.setattr("zapdb.database.eager_loading.PAGE_RECORDS_FIRST", 4)
-    monkeypatch.setattr("zapdb.database.eager_loading.INCLUDE_RECORDS_MAX", 6)
+    monkeypatch.setattr("zapdb.tables.arrow.PAGE_RECORDS_MAX", 5)
+    monkeypatch.setattr("zapdb.tables.eager_loading.PAGE_RECORDS_FIRST", 4)
+    monkeypatch.setattr("zapdb.tables.eager_loading.INCLUDE_RECORDS_MAX", 6)
 
 
 def draw(random: Random, key: int) -> Task:

@@ -18,17 +18,17 @@ from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, 
 from tests.contract.test_conversion import db as db
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import UnknownName, UnknownZone, UsageError
 from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress
 from zapdb.jobs.job import Progress
-from zapdb.jobs.loading import load_work
+from zapdb.jobs.job_run import JobReport, run_locally
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import JobReport, run_locally
-from zapdb.jobs.verifying import plan_verification
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.verification_jobs import plan_verification
 from zapdb.jobs.work import HeldBack
+from zapdb.jobs.work_loading import load_work
 from zapdb.storage import Storage, connect
 
 MANY = 24_000

@@ -24,20 +24,20 @@ from tests.contract.paces import NotedPace
 from tests.contract.tables import ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, wait_until
 from zapdb import aio
-from zapdb.catalog.kinds import JobKind
+from zapdb.catalog.row_kinds import JobKind
 from zapdb.database import Database
-from zapdb.database.imports.arrow_rows import _count_if_known
 from zapdb.errors import InvalidValue, JobError, LeaseHeld, UsageError
-from zapdb.export.directory import export_directory
-from zapdb.export.loading import load_export
-from zapdb.export.sql_script import export_sql
-from zapdb.inference import import_database
+from zapdb.imports.arrow_rows import _count_if_known
 from zapdb.jobs.exclusive import ExclusiveJob
 from zapdb.limits import BATCH_RECORDS_MIN
-from zapdb.mirror.addresses import open_target
-from zapdb.mirror.keeping import keep_mirror
-from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.run import run_mirror
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.export_loading import load_export
+from zapdb.transfer.export.sql_script import export_sql
+from zapdb.transfer.inference import import_database
+from zapdb.transfer.mirror.keeping import keep_mirror
+from zapdb.transfer.mirror.mirror import Mirror
+from zapdb.transfer.mirror.mirror_run import run_mirror
+from zapdb.transfer.mirror.target_opening import open_target
 
 COUNT = 600
 IMPORT = """
@@ -174,7 +174,7 @@ def workspace_file(path: Path) -> Path:
 def test_a_frame_is_a_job_from_its_second_batch_on(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.database.imports.arrow_rows.IMPORT_BLOCK_RECORDS", 10)
+    monkeypatch.setattr("zapdb.imports.arrow_rows.IMPORT_BLOCK_RECORDS", 10)
     table = db.table("items")
     table.import_from(pandas.DataFrame({"id": range(10), "title": "t"}))
     assert db.jobs.list() == []
@@ -235,7 +235,7 @@ def test_a_database_is_imported_and_mirrored_by_jobs(db: Database, tmp_path: Pat
 def test_a_baseline_tells_how_much_is_left_and_then_no_more(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.mirror.structure.NOTED_ROWS", 10)
+    monkeypatch.setattr("zapdb.transfer.mirror.mirror_structure.NOTED_ROWS", 10)
     table, pace = db.table("items"), NotedPace()
     table.insert_many({"id": n, "title": "t"} for n in range(25))
     target = open_target(f"sqlite:///{tmp_path / 'mirror.db'}", db._storage)

@@ -6,10 +6,10 @@ import pyarrow
 import pytest
 
 from tests.documents import PEOPLE
-from zapdb.database.arrow import WHOLE_TABLE
-from zapdb.database.key_ranges import RangeQuery, plan_ranges, read_ranges
-from zapdb.indexes.predicates import EVERYTHING
 from zapdb.storage import postgresql_statements
+from zapdb.tables.arrow import WHOLE_TABLE
+from zapdb.tables.indexes.predicates import EVERYTHING
+from zapdb.tables.queries.arrow_ranges import RangeQuery, plan_ranges, read_ranges
 
 RECORDS = 1_000
 MANY = 24_000

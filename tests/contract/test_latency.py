@@ -15,8 +15,8 @@ from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, latency
+from zapdb.jobs.job_run import run_locally
 from zapdb.jobs.latency import THREAD_NAME, LatencyProbe, list_probes
-from zapdb.jobs.run import run_locally
 from zapdb.limits import SHARE_LEAST
 from zapdb.storage import Storage, TransactionMode
 

@@ -28,8 +28,12 @@ from tests.support import (
     wait_until,
 )
 from zapdb import release
-from zapdb.cluster import leases, nodes, registration
-from zapdb.cluster.leases import Lease, Owner
+from zapdb.catalog.cluster import (
+    leases,
+    node_registration,
+    nodes,
+)
+from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.errors import (
     CommitUnknown,
     LeaseHeld,
@@ -256,7 +260,7 @@ def test_rule_09_many_threads_take_one_lease_in_turn(
 
 
 def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     db = workspace.open()
 
@@ -269,7 +273,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
     assert (node.id, node.row.files_end, node.lease.owner.pid) == (db._node.id, 1, os.getpid())
     for _ in range(3):  # again and again, each for as long from then on
         before, _ = look()
-        advance_clock(monkeypatch, db._storage, registration.NODE_LEASE_SECONDS - 1)
+        advance_clock(monkeypatch, db._storage, node_registration.NODE_LEASE_SECONDS - 1)
         wait_until(
             lambda at=before.lease.expires_at: look()[0].lease.expires_at >= at + 28_000_000,  # type: ignore[misc]  # mypy takes the default for a second parameter
             "it was renewed",
@@ -284,7 +288,7 @@ def test_rule_09_heartbeats_renew(workspace: Workspace, monkeypatch: pytest.Monk
 def test_rule_09_heartbeats_go_on_after_a_lost_connection(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     db = workspace.open()
     ((node, _),) = nodes.list_nodes(workspace.control.connection())
@@ -345,7 +349,7 @@ def test_a_connection_lost_inside_a_transaction_ends_it(workspace: Workspace) ->
 def test_rule_09_an_evicted_node_stops_its_heartbeat(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     db = workspace.open()
     storage = workspace.connect()

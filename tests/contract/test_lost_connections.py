@@ -27,15 +27,20 @@ from tests.support import (
     lose_connections,
     wait_until,
 )
+from zapdb.catalog.cluster import (
+    node_registration,
+    nodes,
+)
+from zapdb.catalog.cluster.leases import Lease
 from zapdb.cli import job_bar
 from zapdb.cli.job_bar import showing_progress
 from zapdb.cli.output import Output
-from zapdb.cluster import nodes, registration
-from zapdb.cluster.leases import Lease
 from zapdb.database import Database, history_threads
 from zapdb.errors import StorageError
-from zapdb.history import run
 from zapdb.jobs import plan_jobs
+from zapdb.past.files import (
+    follower_run,
+)
 from zapdb.storage import Connection, Storage, TransactionMode, gate
 from zapdb.storage.gate import GateHolder
 
@@ -371,7 +376,7 @@ def own() -> Iterator[PostgresServer]:
 def test_a_restart_of_the_server_costs_nothing(
     own: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.1)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.1)
     directory = tmp_path / "migrations"
     directory.mkdir()
     with own.fresh_database() as address, Workspace("postgresql", address, directory) as place:
@@ -390,8 +395,8 @@ FOLLOWING = ("a thread", "history run", "history run --all-tenants")
 def test_history_stores_are_followed_after_the_server_was_away(
     own: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "HISTORY_POLL_SECONDS", 0.05)
-    monkeypatch.setattr(run, "HISTORY_RETRY_SECONDS", 0.2)
+    monkeypatch.setattr(follower_run, "HISTORY_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(follower_run, "HISTORY_RETRY_SECONDS", 0.2)
     monkeypatch.setattr(history_threads, "RETRY_SECONDS", 0.2, raising=False)
     directory = tmp_path / "migrations"
     directory.mkdir()

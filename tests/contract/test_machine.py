@@ -25,7 +25,7 @@ from tests.strategies import DECLARATIONS, Author, document_of, records_of, valu
 from tests.support import PostgresServer, assert_revisions_are_known, make_place
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import (
     ActivationPending,
     CheckViolation,
@@ -35,11 +35,11 @@ from zapdb.errors import (
     UniqueViolation,
 )
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.archives import prune_archives
+from zapdb.jobs.archive_pruning import prune_archives
 from zapdb.jobs.job import open_ranges
-from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.work_loading import load_work
 from zapdb.migrations import Chain
 from zapdb.records import codec_for, encode_prefix, held
 from zapdb.schema import TableSchema

@@ -15,13 +15,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dead_process
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner
-from zapdb.database import metrics as database_metrics
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.database import (
+    metrics_text as database_metrics,
+)
 from zapdb.errors import TransactionConflict
-from zapdb.jobs import plan_jobs, run
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs import (
+    job_run,
+    plan_jobs,
+)
+from zapdb.jobs.job_run import run_job, run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
 from zapdb.storage import Storage, TransactionMode, transactions
@@ -233,15 +238,15 @@ def test_a_job_is_logged_as_ended_by_the_process_that_ended_it(
     db = workspace.open()
     (job,) = plan_jobs(db._storage, DEFAULT_TENANT)
     twin, ended = workspace.connect(), []
-    original = getattr(run, moment)
+    original = getattr(job_run, moment)
 
     def end_first(storage: Storage, *arguments: object, **named: object) -> object:
         monkeypatch.undo()
         ended.append(run_job(twin, job, run_locally))
         return original(storage, *arguments, **named)
 
-    monkeypatch.setattr(run, moment, end_first)
-    ended.append(run.run_job(db._storage, job, run_locally))
+    monkeypatch.setattr(job_run, moment, end_first)
+    ended.append(job_run.run_job(db._storage, job, run_locally))
     assert [report.job.state for report in ended] == [event] * 2
     told = [(name, fields["job"]) for name, fields in all_events(log) if name.startswith("job.")]
     assert told == [(f"job.{event}", job.id)]

@@ -30,15 +30,17 @@ from tests.support import GUARD_SECONDS, ROOT, Workspace, error_of, wait_until, 
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import RollbackInProgress, StorageError, UsageError
-from zapdb.jobs import rollback
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.mirror import mirror as mirrors_module
-from zapdb.mirror.addresses import open_target
-from zapdb.mirror.keeping import keep_mirror
-from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.run import run_mirror
-from zapdb.mirror.status import read_mirror_status
+from zapdb.jobs import (
+    rollback_run,
+)
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import TransactionMode
+from zapdb.transfer.mirror import mirror as mirrors_module
+from zapdb.transfer.mirror.keeping import keep_mirror
+from zapdb.transfer.mirror.mirror import Mirror
+from zapdb.transfer.mirror.mirror_run import run_mirror
+from zapdb.transfer.mirror.mirror_status import read_mirror_status
+from zapdb.transfer.mirror.target_opening import open_target
 
 __all__ = ["place"]
 
@@ -351,7 +353,7 @@ def test_a_mirror_that_meets_a_roll_back_waits_for_its_end(
         raise RuntimeError("interrupted")
 
     with monkeypatch.context() as patch, contextlib.suppress(RuntimeError):
-        patch.setattr(rollback, "publish_rollback", fail)
+        patch.setattr(rollback_run, "publish_rollback", fail)
         roll_back_newest(storage)
     step = Mirror.step
 

@@ -17,15 +17,15 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ReferenceViolation, StorageError
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.mirror import batch as batches
-from zapdb.mirror.addresses import open_target
-from zapdb.mirror.comparison import compare_mirror
-from zapdb.mirror.duckdb_target import DuckdbSession
-from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.postgresql_target import PostgresqlSession
-from zapdb.mirror.sqlite_target import SqliteSession
-from zapdb.mirror.status import read_mirror_status
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.transfer.mirror import batch as batches
+from zapdb.transfer.mirror.comparison import compare_mirror
+from zapdb.transfer.mirror.duckdb_target import DuckdbSession
+from zapdb.transfer.mirror.mirror import Mirror
+from zapdb.transfer.mirror.mirror_status import read_mirror_status
+from zapdb.transfer.mirror.postgresql_target import PostgresqlSession
+from zapdb.transfer.mirror.sqlite_target import SqliteSession
+from zapdb.transfer.mirror.target_opening import open_target
 
 __all__ = ["place"]
 

@@ -13,15 +13,15 @@ from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS
 from tests.support import Workspace, wait_until
 from zapdb.database import Database
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.mirror import postgresql_target
-from zapdb.mirror.addresses import open_target
-from zapdb.mirror.duckdb_target import DuckdbSession
-from zapdb.mirror.mirror import Mirror
-from zapdb.mirror.postgresql_target import PostgresqlSession
-from zapdb.mirror.run import run_mirror
-from zapdb.mirror.sqlite_target import SqliteSession
-from zapdb.mirror.status import MirrorTableStatus, read_mirror_status
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.transfer.mirror import postgresql_target
+from zapdb.transfer.mirror.duckdb_target import DuckdbSession
+from zapdb.transfer.mirror.mirror import Mirror
+from zapdb.transfer.mirror.mirror_run import run_mirror
+from zapdb.transfer.mirror.mirror_status import MirrorTableStatus, read_mirror_status
+from zapdb.transfer.mirror.postgresql_target import PostgresqlSession
+from zapdb.transfer.mirror.sqlite_target import SqliteSession
+from zapdb.transfer.mirror.target_opening import open_target
 
 __all__ = ["place"]
 

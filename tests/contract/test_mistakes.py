@@ -16,8 +16,6 @@ import pytest
 import zapdb.aio
 from tests.support import Workspace, error_of
 from zapdb.database import Database, Table
-from zapdb.database.habits import _HABITS as HABITS
-from zapdb.database.habits import DATABASE_HABITS, in_tasks
 from zapdb.errors import (
     InvalidValue,
     SqlError,
@@ -28,6 +26,8 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.records.cell_format import from_plain
+from zapdb.tables.did_you_mean import _HABITS as HABITS
+from zapdb.tables.did_you_mean import DATABASE_HABITS, in_tasks
 
 SHOP = """\
 create_table: {table: shops, key: [id], fields: [

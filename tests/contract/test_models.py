@@ -20,10 +20,10 @@ from tests import processes
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb import asdict
-from zapdb.cli.model_text import write_module
 from zapdb.datasets import zone
 from zapdb.errors import ModelsMismatch, UsageError
 from zapdb.migrations import load_directory
+from zapdb.typed.model_text import write_module
 from zapdb.values import Blob
 
 EVERYTHING = (

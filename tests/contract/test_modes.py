@@ -14,11 +14,11 @@ from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.export.all_tenants import export_all_tenants
-from zapdb.export.directory import export_directory
-from zapdb.export.past_directory import export_past
-from zapdb.export.sql_script import export_sql
-from zapdb.mirror.keeping import keep_mirror
+from zapdb.transfer.export.all_tenants_export import export_all_tenants
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.past_directory import export_past
+from zapdb.transfer.export.sql_script import export_sql
+from zapdb.transfer.mirror.keeping import keep_mirror
 
 Make = Callable[[Database, Path], object]
 

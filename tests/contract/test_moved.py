@@ -16,8 +16,8 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace, error_of
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict
-from zapdb.indexes import BoundTable
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.tables.indexes import BoundTable
 
 pytestmark = pytest.mark.long_on("postgresql")
 

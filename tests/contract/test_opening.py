@@ -12,7 +12,9 @@ import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.documents import document
 from tests.support import LIVE, Workspace, count_connections, dump, error_of, wait_until
-from zapdb.cluster import status as cluster
+from zapdb.catalog.cluster import (
+    cluster_status as cluster,
+)
 from zapdb.errors import (
     CorruptCatalog,
     IncompatibleVersion,

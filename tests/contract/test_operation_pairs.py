@@ -17,7 +17,7 @@ from tests.contract.model import Model
 from tests.contract.test_operations import COUNT, check, insert, update, write
 from tests.support import Workspace
 from zapdb.errors import InvalidMigration
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import connect
 
 FIRST: Final = """\

@@ -12,8 +12,8 @@ import pytest
 from tests.contract.model import Model
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.migrations.operations.examples import EXAMPLES, FIRST
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import connect
 from zapdb.values import Enum, Reference

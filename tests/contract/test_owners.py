@@ -16,10 +16,10 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, dead_owner, dead_process, error_of, is_running
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import leases
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import ActivationPending, CorruptCatalog, LeaseHeld, UsageError
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage, owners
 
 HAS_PROC = Path("/proc/self/ns/pid").is_symlink()

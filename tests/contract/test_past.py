@@ -18,7 +18,6 @@ from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, ITEMS, RENAM
 from tests.support import Workspace, finish
 from zapdb.catalog import principal
 from zapdb.database import Database, RecordChange
-from zapdb.database.history import listing
 from zapdb.errors import (
     HistoryBehind,
     HistoryGap,
@@ -29,11 +28,12 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs.archives import prune_archives
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage import logged_before, rewound_records
-from zapdb.storage.change_log import Bookmark
-from zapdb.storage.rewound_records import RewoundStatements
+from zapdb.jobs.archive_pruning import prune_archives
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log import logged_before, rewound_records
+from zapdb.log.change_log import Bookmark
+from zapdb.log.rewound_records import RewoundStatements
+from zapdb.past.reading import listing
 from zapdb.values.timestamp import MICROSECOND
 
 State = list[dict[str, Any]]

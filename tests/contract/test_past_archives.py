@@ -17,17 +17,25 @@ from tests.support import Workspace
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
-from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import HistoryBehind
-from zapdb.export.loading import load_export
-from zapdb.export.past_directory import export_past
-from zapdb.jobs import archives, plan_jobs
-from zapdb.jobs.archives import prune_archives
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_job, run_locally
-from zapdb.jobs.sweep import sweep_blobs
-from zapdb.storage import connect, pending_changes
-from zapdb.storage.history_manifest import Doubt
+from zapdb.jobs import (
+    archive_pruning,
+    plan_jobs,
+)
+from zapdb.jobs.archive_pruning import prune_archives
+from zapdb.jobs.blob_sweep import sweep_blobs
+from zapdb.jobs.job_run import run_job, run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log import (
+    pending_changes,
+)
+from zapdb.past.files.history_manifest import Doubt
+from zapdb.storage import (
+    connect,
+)
+from zapdb.tables.change_decoding import RecordChange
+from zapdb.transfer.export.export_loading import load_export
+from zapdb.transfer.export.past_directory import export_past
 
 PEOPLE = """\
 create_table: {table: people, key: [id], fields: [
@@ -392,7 +400,7 @@ def test_a_pruning_that_did_not_end_is_why_a_past_is_not_exact(
     def delete_one(*given: Any) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(archives, "delete_archives", delete_one)
+    monkeypatch.setattr(archive_pruning, "delete_archives", delete_one)
     with pytest.raises(KeyboardInterrupt):
         prune_archives(workspace.control, DEFAULT_TENANT)
     life.up(RESTORE_FAX)
@@ -420,7 +428,7 @@ def test_rule_19_a_sweep_takes_nothing_that_a_drop_beside_it_archives(
     workspace.write(3, RESTORE_FAX)
     with workspace.open() as db:
         db.table("people").update(1, name="Ada")  # its archived value is left behind
-    begin, is_dropped = archives._begin_deleting, list[bool]()
+    begin, is_dropped = archive_pruning._begin_deleting, list[bool]()
 
     def drop_before(*given: Any) -> Any:
         if not is_dropped:
@@ -432,8 +440,8 @@ def test_rule_19_a_sweep_takes_nothing_that_a_drop_beside_it_archives(
         return begin(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(archives, "_begin_deleting", drop_before)
-        archives.sweep_archives(workspace.connect(), DEFAULT_TENANT)
+        patched.setattr(archive_pruning, "_begin_deleting", drop_before)
+        archive_pruning.sweep_archives(workspace.connect(), DEFAULT_TENANT)
     assert is_dropped
     workspace.remove(4)
     roll_back_newest(workspace.control)

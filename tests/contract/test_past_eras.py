@@ -15,13 +15,13 @@ from tests import forms
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryBehind, HistoryGap
-from zapdb.history.follower import HistoryFollower
-from zapdb.history.stores import hold_store, start_store
-from zapdb.jobs.archives import prune_archives
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.archive_pruning import prune_archives
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.files.follower import HistoryFollower
+from zapdb.past.files.stores import hold_store, start_store
 
 DROP_NOTE = (
     "drop_field: {table: items, field: note, restore: {archive: true, otherwise: {value: lost}}}"

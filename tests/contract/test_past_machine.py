@@ -25,11 +25,11 @@ from tests.contract.test_past_stored import read_stored
 from tests.strategies import Author
 from tests.support import PostgresServer
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.database.changes import find_newest_stamp, reading_log
-from zapdb.database.history.moment import open_moments
 from zapdb.errors import HistoryBehind, HistoryPurged
-from zapdb.storage.change_log import ChangeLog
-from zapdb.storage.moments import LoggedMoment
+from zapdb.log.change_log import ChangeLog
+from zapdb.log.moments import LoggedMoment
+from zapdb.past.reading.moment import open_moments
+from zapdb.tables.changes import find_newest_stamp, reading_log
 
 done = Counter[str]()
 

@@ -18,16 +18,16 @@ from tests.contract.test_past_stored import ask_sql, read_state
 from tests.support import Workspace
 from zapdb.activation.inspection import read_log
 from zapdb.catalog import DEFAULT_TENANT, principal
-from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
-from zapdb.database.history.versions import Version
 from zapdb.errors import ChangesPruned, HistoryGap, HistoryPurged, UsageError
-from zapdb.history import moment_merging
-from zapdb.history.cleaning import delete_retired
-from zapdb.history.stores import hold_store
+from zapdb.past.files import moment_merging
+from zapdb.past.files.cleaning import delete_retired
+from zapdb.past.files.history_manifest import HistoryFile
+from zapdb.past.files.stores import hold_store
+from zapdb.past.reading.versions import Version
+from zapdb.past.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.storage import TransactionMode
-from zapdb.storage.history_manifest import HistoryFile
 
 PEOPLE = "create_table: {table: people, key: [name], fields: [{name: name, type: string}]}"
 LATER = (

@@ -13,8 +13,8 @@ from tests.contract.stored_pasts import begin, read_manifest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.sql.sandbox.statement import open_duckdb
 from zapdb.errors import SqlError, UsageError, ZapdbError
+from zapdb.sql.sandbox.statement import open_duckdb
 
 SECRET = "k9Xq-not-for-you"
 

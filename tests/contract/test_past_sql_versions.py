@@ -11,11 +11,11 @@ import pytest
 from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace
-from zapdb.cluster.leases import Owner, list_leases
+from zapdb.catalog.cluster.leases import Owner, list_leases
 from zapdb.database import Database
 from zapdb.errors import HistoryBehind, HistoryNotStored, UsageError
-from zapdb.history.cleaning import PIN_PREFIX, delete_retired
-from zapdb.history.stores import hold_store
+from zapdb.past.files.cleaning import PIN_PREFIX, delete_retired
+from zapdb.past.files.stores import hold_store
 
 CATALOG = {
     "zapdb_migrations": "SELECT * FROM zapdb_migrations ORDER BY number",

@@ -38,7 +38,7 @@ from zapdb.errors import (
     MomentInFuture,
     UnknownName,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 
 Rows = list[dict[str, Any]]
 State = dict[str, Rows]

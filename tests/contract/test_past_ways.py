@@ -22,7 +22,7 @@ from tests.contract.stored_pasts import (
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.history.ways import FILES_LOOKUPS, Way, choose_way, most_lookups
+from zapdb.tables.queries.past_ways import FILES_LOOKUPS, Way, choose_way, most_lookups
 
 
 @pytest.fixture

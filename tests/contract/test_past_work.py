@@ -16,9 +16,9 @@ from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.contract.test_changes import Hand
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.history.listing import MomentSummary
-from zapdb.storage import logged_before, rewound_records
-from zapdb.storage.logged_before import worth_holding
+from zapdb.log import logged_before, rewound_records
+from zapdb.log.logged_before import worth_holding
+from zapdb.past.reading.listing import MomentSummary
 
 RECORDS, CHANGED = 60, 3
 """Each record is changed so often first, and then ten times as often."""

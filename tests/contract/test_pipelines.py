@@ -15,9 +15,9 @@ import zapdb
 from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.catalog import principal
-from zapdb.database.change_decoding import RecordChange
 from zapdb.errors import StorageError, TransactionConflict, UsageError
 from zapdb.storage import DuplicateKey, TransactionMode
+from zapdb.tables.change_decoding import RecordChange
 
 INSERT = "INSERT INTO zapdb_counters (name, value) VALUES (%s, %s)"
 

@@ -12,7 +12,7 @@ from tests.support import Workspace, dump, wait_until
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.errors import (
     BlobMissing,
     CorruptRecord,

@@ -16,12 +16,12 @@ from tests.contract.test_jobs import progress_of
 from tests.contract.test_jobs import small_ranges as small_ranges
 from tests.contract.test_jobs import start as start
 from tests.support import Workspace, wait_until
-from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import EXIT_PENDING, CorruptRecord, JobError
 from zapdb.jobs import Job, list_jobs, plan_jobs
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning
 from zapdb.storage import TransactionMode
 
 BROKEN = (3, 4, 600)

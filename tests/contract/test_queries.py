@@ -16,8 +16,9 @@ import icu
 import pytest
 
 from tests.support import Workspace
-from zapdb.database import Database, plan_execution, racing
-from zapdb.database.selection import any_order
+from zapdb.database import (
+    Database,
+)
 from zapdb.errors import (
     InvalidCursor,
     InvalidValue,
@@ -31,6 +32,11 @@ from zapdb.limits import QUERY_CONDITION_DEPTH_MAX, QUERY_CONDITIONS_MAX
 from zapdb.storage import Connection
 from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.record_statements import RecordStatements
+from zapdb.tables.queries import (
+    plan_execution,
+    racing,
+)
+from zapdb.tables.queries.selection import any_order
 
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [

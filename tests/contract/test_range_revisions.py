@@ -26,18 +26,18 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.range_revisions import RangeRevision
-from zapdb.catalog.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.cli.program import run_program
-from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import EXIT_USAGE
 from zapdb.jobs import plan_jobs
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.known_revisions import list_range_revisions
-from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.work_loading import load_work
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.storage import Connection, RecordStatements, TransactionMode
 
 

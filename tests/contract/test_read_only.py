@@ -35,7 +35,7 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 
 pytestmark = pytest.mark.empty
 

@@ -18,8 +18,8 @@ from tests.contract.test_import_databases import Place
 from tests.packages import installed
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.export.directory import export_directory
-from zapdb.mirror.keeping import keep_mirror
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.mirror.keeping import keep_mirror
 
 pytestmark = pytest.mark.long
 

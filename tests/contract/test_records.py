@@ -380,7 +380,7 @@ def test_a_writer_waits_for_the_one_before_it_and_not_for_ever(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
-    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE.within(0.3))
+    monkeypatch.setattr("zapdb.tables.session.WRITE", WRITE.within(0.3))
     workspace.write(1, ITEMS)
     db, other = workspace.open(), workspace.open()
     with other.transaction():
@@ -556,7 +556,7 @@ def test_rule_15_a_write_takes_force_whole_or_not_at_all(
     faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
     # Each is struck as it is, and not repeated: that is looked at in test_retries.
-    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE._replace(tries=1))
+    monkeypatch.setattr("zapdb.tables.session.WRITE", WRITE._replace(tries=1))
 
     def write_all() -> None:
         with db.transaction():

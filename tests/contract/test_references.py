@@ -27,7 +27,6 @@ from tests.support import (
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
-from zapdb.database import on_delete as module
 from zapdb.errors import (
     CommitUnknown,
     RecordExists,
@@ -37,9 +36,10 @@ from zapdb.errors import (
     UniqueViolation,
 )
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import JobReport, run_job, run_locally
+from zapdb.jobs.job_run import JobReport, run_job, run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage
+from zapdb.tables import on_delete as module
 
 OWNERS = """\
 create_table: {table: owners, key: [id, name], fields: [

@@ -14,7 +14,7 @@ from zapdb import Database
 from zapdb.errors import JobError, LeaseHeld, UniqueViolation, UsageError
 from zapdb.jobs import repair as repairing
 from zapdb.jobs.exclusive import ExclusiveJob
-from zapdb.jobs.verify import TableReport
+from zapdb.jobs.tenant_verification import TableReport
 
 UNIQUE_TITLE = (
     "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"

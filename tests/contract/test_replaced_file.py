@@ -15,7 +15,9 @@ import pytest
 import zapdb
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, error_of, wait_until
-from zapdb.cluster import registration
+from zapdb.catalog.cluster import (
+    node_registration,
+)
 from zapdb.database import Database
 from zapdb.errors import DatabaseReplaced, StorageError, UsageError
 
@@ -201,7 +203,7 @@ def test_the_heartbeat_notices(
     workspace: Workspace, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that only reads, one record at a time, is not served from a lost file for long."""
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 0.02)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 0.02)
     workspace.write(1, ITEMS)
     db = workspace.open()
     db.table("items").insert(id=1, title="before")

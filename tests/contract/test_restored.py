@@ -23,8 +23,10 @@ from tests.support import PostgresServer, Workspace, error_of
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cache import load_cache
+from zapdb.catalog.cluster import (
+    node_registration,
+)
 from zapdb.cli.program import run_program
-from zapdb.cluster import registration
 from zapdb.database import Database, RecordChange
 from zapdb.errors import (
     LeaseLost,
@@ -34,9 +36,9 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log.incarnations import ensure_incarnation
 from zapdb.storage import TransactionMode, connect
-from zapdb.storage.incarnations import ensure_incarnation
 
 TICKETS = """\
 create_table: {table: tickets, key: [key], fields: [
@@ -134,7 +136,7 @@ def backups(
 ) -> Backups:
     """Nodes do not beat by themselves: within a beat, nothing tells of a restored backup but what
     the process has done."""
-    monkeypatch.setattr(registration, "NODE_HEARTBEAT_SECONDS", 3600.0)
+    monkeypatch.setattr(node_registration, "NODE_HEARTBEAT_SECONDS", 3600.0)
     server = request.getfixturevalue("postgres") if WAYS.get(way) != "sqlite" else None
     (tmp_path / "backups").mkdir()
     workspace.write(1, ITEMS, TICKETS)

@@ -12,7 +12,10 @@ import pytest
 import zapdb.aio
 from tests.contract.tables import INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Faults, Workspace, error_of, wait_until
-from zapdb.database import Database, Transaction, commit_tokens
+from zapdb.database import (
+    Database,
+    Transaction,
+)
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
@@ -24,6 +27,9 @@ from zapdb.errors import (
 )
 from zapdb.limits import CATALOG, EXCLUSIVE_AFTER_CONFLICTS, LEASE, WRITE
 from zapdb.storage import Connection, Storage, TransactionMode, retries
+from zapdb.tables import (
+    commit_tokens,
+)
 
 
 @pytest.fixture
@@ -191,8 +197,8 @@ def test_a_read_ends_where_the_schema_changes_again_and_again(
 def test_waiting_for_a_lease_ends_and_says_who_has_it(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from zapdb.cluster import leases
-    from zapdb.cluster.leases import Owner
+    from zapdb.catalog.cluster import leases
+    from zapdb.catalog.cluster.leases import Owner
 
     lease = leases.acquire(db._storage, "test", Owner.here(), 30)
     with (
@@ -215,7 +221,7 @@ def test_an_operation_that_is_beaten_keeps_other_writers_out(
         modes.append(db._session._local.exclusive)
         raise TransactionConflict("made by a test")
 
-    monkeypatch.setattr("zapdb.database.session.WRITE", WRITE._replace(tries=10))
+    monkeypatch.setattr("zapdb.tables.session.WRITE", WRITE._replace(tries=10))
     with pytest.raises(TransactionConflict):
         db._session.run(act)
     assert modes == [False] * 6 + [True, False, True, False]

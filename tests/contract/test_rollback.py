@@ -26,7 +26,7 @@ from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, fi
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster import nodes
+from zapdb.catalog.cluster import nodes
 from zapdb.database import Database
 from zapdb.errors import (
     CommitUnknown,
@@ -40,8 +40,8 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.rollback import RolledBack, roll_back_newest
-from zapdb.jobs.run import run_locally
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.rollback_run import RolledBack, roll_back_newest
 from zapdb.records import asdict, decode_prefix
 from zapdb.storage import Storage, TransactionMode, connect
 
@@ -671,11 +671,14 @@ def test_rule_13_records_are_read_right_in_the_middle(
         pass
 
     def stop_half_way(storage: Storage, job: Any) -> None:
-        from zapdb.cluster.leases import Owner
-        from zapdb.jobs import loading, range_work
+        from zapdb.catalog.cluster.leases import Owner
+        from zapdb.jobs import (
+            range_work,
+            work_loading,
+        )
 
         work, run, calls = (
-            loading.load_work(storage, job.id),
+            work_loading.load_work(storage, job.id),
             range_work._RangeRun._run_batch,
             itertools.count(1),
         )
@@ -804,9 +807,11 @@ def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
     apply(workspace, 2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
-    from zapdb.jobs import planning
+    from zapdb.jobs import (
+        job_planning,
+    )
 
-    other, supersede = workspace.connect(), planning._supersede_all_but
+    other, supersede = workspace.connect(), job_planning._supersede_all_but
 
     def meanwhile(*arguments: Any) -> Any:
         monkeypatch.undo()
@@ -818,7 +823,7 @@ def test_a_rollback_is_not_stuck_by_a_process_that_planned_before_it_began(
         assert roll_back(workspace, runner=runner).number == 2
         return True
 
-    monkeypatch.setattr(planning, "_supersede_all_but", meanwhile)
+    monkeypatch.setattr(job_planning, "_supersede_all_but", meanwhile)
     plan_jobs(other, DEFAULT_TENANT)
     workspace.remove(2)
     with workspace.open() as db:

@@ -12,11 +12,11 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, INDEX_TITLE, ITEMS
 from tests.support import Workspace, dump
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.database import Database
 from zapdb.errors import PendingMigrations, RollbackInProgress
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_locally
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import Storage
 

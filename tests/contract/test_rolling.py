@@ -18,7 +18,7 @@ from tests.documents import document
 from tests.support import Workspace, count_stale, wait_until
 from zapdb.catalog.tenants import find_tenant
 from zapdb.database import Database
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 
 pytestmark = pytest.mark.long_on("sqlite")
 

@@ -23,8 +23,10 @@ import zapdb.aio
 from tests import forms, processes
 from tests.contract.numbering import EXPLICIT
 from tests.support import ROOT, Workspace, error_of, finish
-from zapdb.database import Database, Table, sequences
-from zapdb.database.imports import SkippedRow
+from zapdb.database import (
+    Database,
+    Table,
+)
 from zapdb.errors import (
     ConstraintViolation,
     InvalidValue,
@@ -34,8 +36,12 @@ from zapdb.errors import (
     TransactionConflict,
     UniqueViolation,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.imports import SkippedRow
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
+from zapdb.tables import (
+    number_blocks,
+)
 
 ORDERS = """\
 create_table: {table: orders, key: [id], fields: [
@@ -86,13 +92,13 @@ def insert_some(count: int) -> Callable[[Table], list[int]]:
 
 def count_draws(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     made = list[int]()
-    drawn = zapdb.database.sequences.draw_block
+    drawn = zapdb.tables.number_blocks.draw_block
 
     def draw(*arguments: Any) -> Any:
         made.append(1)
         return drawn(*arguments)
 
-    monkeypatch.setattr(zapdb.database.sequences, "draw_block", draw)
+    monkeypatch.setattr(zapdb.tables.number_blocks, "draw_block", draw)
     return lambda: len(made)
 
 
@@ -509,7 +515,7 @@ def test_who_lacks_numbers_waits_for_a_transaction_that_drew_and_not_for_ever(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transaction may wait for the very thread that lacks them: nobody but this can end it."""
-    monkeypatch.setattr(sequences, "SEQUENCE_LOCK_TIMEOUT_MS", 10)
+    monkeypatch.setattr(number_blocks, "SEQUENCE_LOCK_TIMEOUT_MS", 10)
     orders, other = db.table("orders"), workspace.open().table("orders")
     with db.transaction() as tx:
         tx.table("orders").count()
@@ -622,10 +628,10 @@ def test_a_sequence_goes_with_its_field_when_that_is_rolled_back(workspace: Work
         return {names[field] for (field,) in rows}
 
     every = {"orders.id", "orders.number", "orders.gone", "others.id"}
-    assert sequences() == every
+    assert number_blocks() == every
     for left in (every, {"orders.id", "orders.number"}):
         roll_back_newest(workspace.control)
-        assert sequences() == left
+        assert number_blocks() == left
 
 
 # Several processes

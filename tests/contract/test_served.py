@@ -26,7 +26,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.records.record import held
 from zapdb.values import Blob

@@ -18,9 +18,9 @@ from zapdb.errors import (
     ServedSchemaUnavailable,
     UnknownName,
 )
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import Chain
-from zapdb.migrations.operations.examples import EXAMPLES, FIRST
+from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.schema import TableSchema
 
 pytestmark = pytest.mark.long_on("postgresql")

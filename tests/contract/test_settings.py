@@ -9,6 +9,7 @@ import pytest
 from tests.contract.tables import ITEMS
 from tests.support import Workspace, dump
 from zapdb.catalog import settings
+from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.settings import PROFILES, SCOPE_LEVELS, SETTINGS, Scope, Setting
 from zapdb.catalog.stored_settings import (
     read_settings,
@@ -16,7 +17,6 @@ from zapdb.catalog.stored_settings import (
     unset_setting,
     write_setting,
 )
-from zapdb.cluster import ensure_database
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UnknownName, UsageError
 from zapdb.storage import Storage, TransactionMode
 

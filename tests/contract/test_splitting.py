@@ -18,16 +18,16 @@ from tests.contract.test_jobs import start as start
 from tests.support import WAYS, Faults, Way, Workspace, error_of, wait_until
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress, splitting
 from zapdb.jobs.job import claim
-from zapdb.jobs.loading import load_work
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.progress import record_progress
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.run import run_job, run_locally
 from zapdb.jobs.splitting import claim_or_split, split_lagging_range
 from zapdb.jobs.work import Superseded
+from zapdb.jobs.work_loading import load_work
 from zapdb.limits import SPLIT
 from zapdb.storage import Storage, TransactionMode
 

@@ -15,9 +15,9 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.sql.sources import TableSource
 from zapdb.errors import InvalidValue, MissingExtra, SqlError, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.sql.sources import TableSource
 
 ORDERS = (
     "create_type: {type: state, enum: [open, shipped, lost]}",
@@ -371,7 +371,7 @@ def test_a_missing_extra_is_named(
     db: Database, monkeypatch: pytest.MonkeyPatch, package: str, extra: str
 ) -> None:
     for module in list(sys.modules):
-        if module.startswith(("zapdb.database.sql", "zapdb.database.pandas_frames")):
+        if module.startswith(("zapdb.sql", "zapdb.tables.pandas_frames")):
             monkeypatch.delitem(sys.modules, module)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra) as caught:

@@ -8,8 +8,8 @@ from typing import Any
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.database.sql import RELATIONS
 from zapdb.jobs.findings import add_findings
+from zapdb.sql import RELATIONS
 from zapdb.storage import TransactionMode
 
 

@@ -19,10 +19,10 @@ import zapdb
 from tests.contract.test_sql_attacks import running
 from tests.support import Workspace, wait_until
 from zapdb.database import Database
-from zapdb.database.sql import processes
-from zapdb.database.sql.sandbox.spill import SPILL_PREFIX, Spill
-from zapdb.database.sql.sources import TableSource
 from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded, StorageError
+from zapdb.sql import processes
+from zapdb.sql.sandbox.spill import SPILL_PREFIX, Spill
+from zapdb.sql.sources import TableSource
 from zapdb.storage.interruption import InterruptibleCall
 
 ORDERS = (

@@ -20,7 +20,7 @@ from tests.contract.every_type import make_shop
 from tests.contract.tables import ITEMS
 from tests.support import PostgresServer, Workspace
 from zapdb.database import Database
-from zapdb.export.sql_script import export_sql
+from zapdb.transfer.export.sql_script import export_sql
 from zapdb.values import to_json
 from zapdb.values.struct_value import StructValue
 

@@ -19,7 +19,7 @@ from tests.contract.tables import (
 from tests.support import Workspace, dump, error_of
 from zapdb.cli.program import run_program
 from zapdb.errors import InvalidMigration, MigrationConflict, UsageError
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.schema import bytes_without_numbers
 

@@ -19,11 +19,11 @@ import zapdb.aio
 from tests.cli.program import Project
 from tests.contract.tables import ITEMS
 from tests.support import PostgresServer, Workspace, count_statements
-from zapdb.cluster.registration import Heartbeat
+from zapdb.catalog.cluster.node_registration import Heartbeat
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.errors import HistoryBehind, WritesRefused
+from zapdb.log.change_log import START
 from zapdb.storage.cells import as_time
-from zapdb.storage.change_log import START
 
 
 @pytest.fixture

@@ -12,10 +12,12 @@ from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, s
 from tests.support import GUARD_SECONDS, Workspace, error_of, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
-from zapdb.jobs import sweep as sweeping
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_locally
-from zapdb.jobs.verify import verify_blobs
+from zapdb.jobs import (
+    blob_sweep as sweeping,
+)
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.tenant_verification import verify_blobs
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.identifiers import first_id_at_ms
 
@@ -38,9 +40,9 @@ def db(workspace: Workspace) -> Database:
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Slices of four blobs, batches of two, pages of three records."""
-    monkeypatch.setattr("zapdb.jobs.sweep.SWEEP_SLICE_BLOBS", 4)
-    monkeypatch.setattr("zapdb.jobs.sweep.SWEEP_BATCH_BLOBS", 2)
-    monkeypatch.setattr("zapdb.jobs.sweep.PAGE_RECORDS_MAX", 3)
+    monkeypatch.setattr("zapdb.jobs.blob_sweep.SWEEP_SLICE_BLOBS", 4)
+    monkeypatch.setattr("zapdb.jobs.blob_sweep.SWEEP_BATCH_BLOBS", 2)
+    monkeypatch.setattr("zapdb.jobs.blob_sweep.PAGE_RECORDS_MAX", 3)
 
 
 def fill(db: Database, count: int, first: int = 0) -> None:
@@ -253,7 +255,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records change, are converted and taken back while one sweep follows the other."""
-    monkeypatch.setattr("zapdb.jobs.sweep.SWEEP_SLICE_BLOBS", 50)
+    monkeypatch.setattr("zapdb.jobs.blob_sweep.SWEEP_SLICE_BLOBS", 50)
     fill(db, 60)
     workspace.write(2, DOUBLE_TITLE)
     db.close()

@@ -25,7 +25,7 @@ from tests.mutations import CELLS, mutants
 from tests.support import Workspace, error_of
 from tests.unit.migrations.kept import write
 from zapdb.errors import CorruptionError, IncompatibleVersion, StorageError, ZapdbError
-from zapdb.jobs.verify import verify_tenant
+from zapdb.jobs.tenant_verification import verify_tenant
 from zapdb.migrations import digest_of, load_directory, read_stored
 from zapdb.storage import connect
 from zapdb.storage.fixed_tables import METADATA

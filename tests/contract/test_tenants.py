@@ -15,13 +15,13 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, LIVE, Workspace, count_statements, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.all_tenants import migrate_all_tenants, read_all_tenants
+from zapdb.activation.all_tenants_migration import migrate_all_tenants, read_all_tenants
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, retired_tables, rows, tenants
-from zapdb.catalog.kinds import IndexRow, SettingRow, Tenant
+from zapdb.catalog.cluster.cluster_status import read_leases
+from zapdb.catalog.row_kinds import IndexRow, SettingRow, Tenant
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cluster.status import read_leases
 from zapdb.database import Database
 from zapdb.errors import (
     MigrationConflict,
@@ -32,9 +32,9 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.history.wanted_stores import create_tenant
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_locally
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.data_tables import list_tenant_tables

@@ -9,7 +9,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 
 BOXES = "create_table: {table: boxes, key: [id], fields: [{name: id, type: integer}]}"
 

@@ -28,8 +28,11 @@ from tests.support import (
     finish,
     wait_until,
 )
-from zapdb.database import Database, Table, catalog_watch, commit_tokens
-from zapdb.database.commit_tokens import _took_effect, write_commit_token
+from zapdb.database import (
+    Database,
+    Table,
+    catalog_watch,
+)
 from zapdb.errors import (
     CommitUnknown,
     RecordExists,
@@ -40,6 +43,10 @@ from zapdb.errors import (
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.driver_errors import DuplicateKey
 from zapdb.storage.fair_lock import Granted
+from zapdb.tables import (
+    commit_tokens,
+)
+from zapdb.tables.commit_tokens import _took_effect, write_commit_token
 
 TOKENS = "SELECT count(*) FROM zapdb_commit_tokens"
 

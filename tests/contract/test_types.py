@@ -18,7 +18,7 @@ from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.datasets import zone_version
 from zapdb.errors import InvalidValue
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict, held
 
 STATE = "create_type: {type: item_state, enum: [waiting, open, done]}"

@@ -27,7 +27,7 @@ from tests.support import (
     writing,
 )
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database, Table
 from zapdb.errors import (
     CommitUnknown,
@@ -36,13 +36,13 @@ from zapdb.errors import (
     TransactionConflict,
     UniqueViolation,
 )
-from zapdb.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
 from zapdb.jobs import Job, plan_jobs
-from zapdb.jobs.loading import load_work
+from zapdb.jobs.job_run import JobReport, run_job, run_locally
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.run import JobReport, run_job, run_locally
+from zapdb.jobs.work_loading import load_work
 from zapdb.records import asdict
 from zapdb.storage import Storage
+from zapdb.tables.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
 
 UNIQUE_TITLE = "create_index: {table: items, index: one, unique: true, fields: [{field: title}]}"
 UNIQUE_NOTE = "create_index: {table: items, index: one, unique: true, fields: [{field: note}]}"

@@ -24,8 +24,8 @@ from zapdb.errors import (
     UniqueViolation,
     UsageError,
 )
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.storage.pending_changes import count_changes
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.log.pending_changes import count_changes
 
 KEEP_NOTES = """\
 drop_field: {table: items, field: note, restore: {archive: true, otherwise: {value: none}}}"""

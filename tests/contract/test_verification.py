@@ -14,8 +14,8 @@ from tests.support import Workspace, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import JobError
 from zapdb.jobs import Job
-from zapdb.jobs.run import run_locally
-from zapdb.jobs.verifying import plan_verification
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.verification_jobs import plan_verification
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
 from zapdb.storage import TransactionMode
 

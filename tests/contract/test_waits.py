@@ -12,8 +12,8 @@ from tests.contract.test_conversion import only_job
 from tests.contract.test_watch import watching
 from tests.support import Workspace
 from zapdb.activation import load_tenant_catalog
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.cli.program import run_program
-from zapdb.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.jobs.job import claim
 from zapdb.jobs.progress import record_totals

@@ -16,18 +16,18 @@ import pytest
 from tests import processes
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, lose_connections, wait_until
-from zapdb.activation.all_tenants import migrate_all_tenants
+from zapdb.activation.all_tenants_migration import migrate_all_tenants
 from zapdb.catalog.cache import load_cache
-from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.cluster.cluster_status import evict_nodes
+from zapdb.catalog.cluster.nodes import list_nodes
+from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import list_tenants
 from zapdb.cli import job_watch
 from zapdb.cli.program import run_program
-from zapdb.cluster.nodes import list_nodes
-from zapdb.cluster.status import evict_nodes
 from zapdb.database import Database
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.needy_tenants import find_needy_tenants
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage, TransactionMode
 
 TENANTS = ("default", "acme", "beta")
@@ -219,7 +219,7 @@ def test_a_watch_tries_a_blocked_job_again(
 def test_an_evicted_watch_ends(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("zapdb.cluster.registration.NODE_HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr("zapdb.catalog.cluster.node_registration.NODE_HEARTBEAT_SECONDS", 0.05)
     workspace.write(1, ITEMS)
     workspace.open().close()
     storage = workspace.connect()

@@ -28,12 +28,12 @@ from tests.support import ROOT, PostgresServer, Workspace
 from zapdb import asdict
 from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.database.imports import SkippedRow
-from zapdb.database.imports.file_formats import FILE_FORMATS
 from zapdb.errors import InvalidValue
-from zapdb.inference.importing import import_database
-from zapdb.inference.source import _DRIVERS
+from zapdb.imports import SkippedRow
+from zapdb.imports.file_formats import FILE_FORMATS
 from zapdb.migrations.boundary_values import field_values
+from zapdb.transfer.inference.database_import import import_database
+from zapdb.transfer.inference.source_database import _DRIVERS
 from zapdb.values import VALUE_TYPES, to_json
 
 UTC = datetime.UTC

@@ -14,12 +14,12 @@ from tests import processes
 from tests.lookups import between, find
 from tests.support import GUARD_SECONDS, ROOT, Workspace, dump
 from tests.timezones import release
-from zapdb.catalog.zones import append_zones, load_zones
-from zapdb.cluster import ensure_database
+from zapdb.catalog.cluster import ensure_database
+from zapdb.catalog.zone_numbers import append_zones, load_zones
 from zapdb.database import Database
-from zapdb.database.cursors import decode_cursor, encode_cursor
 from zapdb.datasets import TimeZones, dataset_of, zone, zone_names
 from zapdb.errors import CorruptRecord, DatasetMismatch, InvalidValue
+from zapdb.tables.queries.cursors import decode_cursor, encode_cursor
 
 VISITS = """\
 create_table: {table: visits, key: [id], fields: [

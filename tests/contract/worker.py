@@ -26,11 +26,15 @@ import zapdb
 from tests.lookups import between
 from zapdb.activation import tenant_removal, up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.zones import append_zones
+from zapdb.catalog.zone_numbers import append_zones
 from zapdb.datasets import zone as named
-from zapdb.jobs import range_work, rollback, sweep
-from zapdb.jobs.rollback import roll_back_newest
-from zapdb.jobs.run import run_locally
+from zapdb.jobs import (
+    blob_sweep,
+    range_work,
+    rollback_run,
+)
+from zapdb.jobs.job_run import run_locally
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import connect
 
 
@@ -160,7 +164,7 @@ def convert(address: str, directory: str, kill_at: str) -> None:
 
 def rollback_dying(address: str, _directory: str, module: str, function: str, kill_at: str) -> None:
     """Forget the newest migration; die at call `kill_at` of a function."""
-    _kill_in({"range_work": range_work, "rollback": rollback}[module], function, int(kill_at))
+    _kill_in({"range_work": range_work, "rollback": rollback_run}[module], function, int(kill_at))
     storage = connect(address)
     print(roll_back_newest(storage).label, flush=True)
     storage.close()
@@ -298,10 +302,10 @@ def collated(address: str, directory: str, *commands: str) -> None:
 
 def sweep_dying(address: str, _directory: str, kill_at: str) -> None:
     """Sweep blobs of any age, a few at a time; die before deletion `kill_at`."""
-    sweep.SWEEP_SLICE_BLOBS = 4
-    _kill_in(sweep, "delete_blobs", int(kill_at))
+    blob_sweep.SWEEP_SLICE_BLOBS = 4
+    _kill_in(blob_sweep, "delete_blobs", int(kill_at))
     storage = connect(address)
-    print(sweep.sweep_blobs(storage, older_than_seconds=0).deleted, flush=True)
+    print(blob_sweep.sweep_blobs(storage, older_than_seconds=0).deleted, flush=True)
     storage.close()
 
 

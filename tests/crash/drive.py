@@ -14,7 +14,7 @@ import pyarrow
 
 import zapdb
 import zapdb.spark
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.storage import Storage
 
 PARTITIONS = 6

@@ -56,7 +56,7 @@ def modules_saying(text: str) -> set[str]:
 def test_an_operator() -> None:
     """One that keys may leave open is told apart where the list says, and in no other module."""
     listed = set(files_of("To add an operator"))
-    told_apart = modules_saying('"starts with"') | modules_with("Operator", "zapdb.indexes")
+    told_apart = modules_saying('"starts with"') | modules_with("Operator", "zapdb.tables.indexes")
     assert told_apart
     assert told_apart <= listed
     for path in listed:
@@ -67,7 +67,7 @@ def test_a_job_kind() -> None:
     """One that the schema needs is named where the list says; and each kind by those of all."""
     listed = set(files_of("To add a job kind"))
     assert modules_saying('"validate"') == {path for path in listed if path.startswith("zapdb/")}
-    for path in ("zapdb/catalog/kinds.py", "zapdb/jobs/job_types.py", "docs/guides/jobs.md"):
+    for path in ("zapdb/catalog/row_kinds.py", "zapdb/jobs/job_types.py", "docs/guides/jobs.md"):
         assert path in listed
         text = (ROOT / path).read_text()
         assert not [kind for kind in JOB_TYPES if not re.search(rf'["`]{kind}["`]', text)], path
@@ -98,7 +98,7 @@ def test_an_operation() -> None:
     assert all(path in listed or path.startswith(rooms) for path in found)
     assert LEFT_OUT.keys() <= listed
     for path in (
-        "zapdb/migrations/operations/examples.py",
+        "zapdb/migrations/operations/operation_examples.py",
         "tests/unit/migrations/operations/test_random.py",
         *LEFT_OUT,
     ):

@@ -28,7 +28,7 @@ from tests import processes
 from tests.cli.program import run_here
 from zapdb.cli.commands import COMMANDS
 from zapdb.database import Database
-from zapdb.migrations.operations.examples import EXAMPLES, FIRST
+from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES_SHOWN = {FIRST, *(example.text for example in EXAMPLES.values())}

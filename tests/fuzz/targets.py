@@ -16,9 +16,8 @@ from tests.native.codecs import DECLINED, exact, outcome, pair_of
 from tests.strategies import PLACE, STATE, TYPES
 from tests.zoned import ZONES
 from zapdb.catalog import row_values
-from zapdb.catalog.kinds import KINDS
+from zapdb.catalog.row_kinds import KINDS
 from zapdb.catalog.row_values import dump_row, load_row
-from zapdb.database.cursors import decode_cursor, encode_cursor
 from zapdb.errors import (
     BlobMissing,
     CorruptCatalog,
@@ -28,7 +27,6 @@ from zapdb.errors import (
     UnknownZone,
 )
 from zapdb.expressions import Type, parse_expression
-from zapdb.indexes.keys import is_truncated
 from zapdb.migrations import read_stored
 from zapdb.records import (
     Codec,
@@ -43,6 +41,8 @@ from zapdb.records import (
 )
 from zapdb.schema import Field, Schema, TableSchema, canonical_bytes, read_canonical_bytes
 from zapdb.storage.entry_statements import pack_entry, unpack_entry
+from zapdb.tables.indexes.keys import is_truncated
+from zapdb.tables.queries.cursors import decode_cursor, encode_cursor
 from zapdb.values import (
     Binary,
     Boolean,

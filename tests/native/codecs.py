@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from zapdb.errors import ZapdbError
-from zapdb.indexes.keys import compile_build
 from zapdb.records import Codec, Record, held, native
 from zapdb.records.codec import accelerate, compile_codec, compile_decoder
 from zapdb.schema import Index, IndexComponent, TableSchema
+from zapdb.tables.indexes.keys import compile_build
 from zapdb.values import Blob, StructValue
 
 DECLINED = "declined"

@@ -30,9 +30,15 @@ from tests.native.mutants import MUTANTS, SOURCES, Mutant
 from tests.native.samples import compare_samples
 from tests.native.sanitized import run_sanitized
 from tests.strategies import TYPES
-from zapdb import accelerator, limits
+from zapdb import (
+    limits,
+)
 from zapdb.errors import CorruptRecord, InvalidValue
-from zapdb.records import codec_for, native
+from zapdb.records import (
+    accelerator,
+    codec_for,
+    native,
+)
 from zapdb.schema import Field, IndexComponent, TableSchema
 from zapdb.values import Integer, Json, String, ValueType
 
@@ -361,12 +367,12 @@ try:
     import _interpreters as interpreters
 except ImportError:  # before Python 3.13
     import _xxsubinterpreters as interpreters
-from zapdb.accelerator import load_accelerator
+from zapdb.records.accelerator import load_accelerator
 
 CODE = '''
 import importlib.machinery, importlib.util, sys
 sys.path[:] = {path!r}
-from zapdb.accelerator import load_accelerator
+from zapdb.records.accelerator import load_accelerator
 loader = importlib.machinery.ExtensionFileLoader("zapdb._native", {file!r})
 spec = importlib.util.spec_from_file_location("zapdb._native", {file!r}, loader=loader)
 for _ in range(20):

@@ -57,7 +57,7 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
-from zapdb.values.source import Namespace, compile_function
+from zapdb.values.generated_source import Namespace, compile_function
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
 identifiers = st.sampled_from(["a", "b_1", "_", "lower", "integer", "match", "x" * 63])

@@ -27,9 +27,9 @@ from zapdb.errors import InvalidMigration, Location
 from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS, Chain
 from zapdb.migrations.document import DocumentText, as_plain_data, node_of, read_document
+from zapdb.migrations.document_structure import Name, Plain, keys_of, takes_scalar
 from zapdb.migrations.json_schema import TOP, json_schema
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS, parse_document
-from zapdb.migrations.structure import Name, Plain, keys_of, takes_scalar
 
 ROOT = Path(__file__).parents[2]
 VALIDATOR = jsonschema.Draft202012Validator(json_schema())

@@ -18,24 +18,24 @@ from hypothesis import strategies as st
 from tests.forms import cases
 from tests.lookups import before, behind, equal_to
 from tests.strategies import INDEX_TYPES, collations, index_order_of, values_of
-from zapdb.database.fields import bind, make_field
 from zapdb.datasets import STRENGTHS, Collation, collator, sort_keys, zone
-from zapdb.indexes import build_keys, is_truncated, truncate_key
-from zapdb.indexes.choosing import Planner, UnionPlan
-from zapdb.indexes.keys import (
+from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
+from zapdb.records.record import record_class
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.tables.indexes import build_keys, is_truncated, truncate_key
+from zapdb.tables.indexes.choosing import Planner, UnionPlan
+from zapdb.tables.indexes.keys import (
     UNIQUE_ORDERED_SIZE_BYTES,
     KeyBuilder,
     encode_component,
     truncate_unique_key,
 )
-from zapdb.indexes.paths import Path
-from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import EVERYTHING, And, Predicate, compile_predicate
-from zapdb.indexes.prefixes import _root_contractions, _strings, encode_sort_key_prefix
-from zapdb.indexes.spans import Span, Ties
-from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
-from zapdb.records.record import record_class
-from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.tables.indexes.path_planning import QueryPlan
+from zapdb.tables.indexes.paths import Path
+from zapdb.tables.indexes.predicates import EVERYTHING, And, Predicate, compile_predicate
+from zapdb.tables.indexes.prefixes import _root_contractions, _strings, encode_sort_key_prefix
+from zapdb.tables.indexes.spans import Span, Ties
+from zapdb.tables.queries.fields import bind, make_field
 from zapdb.values import Binary, Integer, String, ValueType, ZonedTimestamp
 
 many = settings(deadline=None, max_examples=cases(10_000))

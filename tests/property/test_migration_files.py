@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 
 from tests import forms, strategies
-from zapdb.export.directory import write_document
 from zapdb.migrations import Chain, read_stored
 from zapdb.schema import Schema
+from zapdb.transfer.export.directory import write_document
 
 CASES = 1_000 if forms.is_long else 60
 

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.forms import cases
-from zapdb.database.history.state_sql import EraRelations, StoredRelation, state_sql
+from zapdb.past.reading.state_sql import EraRelations, StoredRelation, state_sql
 
 Record = tuple[int | None, str | None]
 State = dict[bytes, Record]

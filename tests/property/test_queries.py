@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from tests.forms import cases
-from zapdb.database.fields import FieldExpression, bind, make_field
 from zapdb.datasets import Collation
-from zapdb.indexes import build_keys
-from zapdb.indexes.choosing import Planner, UnionPlan, make_plan
-from zapdb.indexes.ordering import Order, Ordering
-from zapdb.indexes.paths import list_paths
-from zapdb.indexes.planning import QueryPlan
-from zapdb.indexes.predicates import (
+from zapdb.records.record import record_class
+from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.tables.indexes import build_keys
+from zapdb.tables.indexes.choosing import Planner, UnionPlan, make_plan
+from zapdb.tables.indexes.ordering import Order, Ordering
+from zapdb.tables.indexes.path_planning import QueryPlan
+from zapdb.tables.indexes.paths import list_paths
+from zapdb.tables.indexes.predicates import (
     And,
     Comparison,
     Not,
@@ -29,8 +30,7 @@ from zapdb.indexes.predicates import (
     Predicate,
     compile_predicate,
 )
-from zapdb.records.record import record_class
-from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.tables.queries.fields import FieldExpression, bind, make_field
 from zapdb.values import Float, Integer, String
 
 FIELDS = (

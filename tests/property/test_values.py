@@ -29,7 +29,7 @@ from tests.strategies import (
 )
 from zapdb.errors import CorruptRecord
 from zapdb.values import Integer, ValueType
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 
 many = settings(deadline=None, max_examples=cases(10_000))

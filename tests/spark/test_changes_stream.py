@@ -14,8 +14,8 @@ from tests.documents import PEOPLE
 from tests.support import Workspace
 from zapdb.database import RecordChange
 from zapdb.errors import HistoryBehind, UsageError
-from zapdb.spark.changes import StreamOptions, ZapdbChangesSource
-from zapdb.spark.source import ZapdbDataSource
+from zapdb.spark.change_stream import StreamOptions, ZapdbChangesSource
+from zapdb.spark.data_source import ZapdbDataSource
 
 PER_BATCH = 4
 NAMES = """\

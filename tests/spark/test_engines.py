@@ -13,12 +13,12 @@ from tests.contract.test_conversion import db as db
 from tests.contract.test_jobs import small_ranges as small_ranges
 from tests.contract.test_quarantine import CHECK_KIND, break_records, put_value
 from tests.support import Workspace, finish, wait_until
-from zapdb.catalog.kinds import JobThrottle
+from zapdb.catalog.row_kinds import JobThrottle
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.jobs import Job, list_jobs, read_progress
 from zapdb.jobs.control import cancel_job, pause_job, resume_job, throttle_job
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.spark import run_on_spark
 from zapdb.storage import Storage
 

@@ -20,7 +20,7 @@ from tests.spark.cluster import Cluster, running_cluster
 from tests.support import ROOT
 from zapdb.cli.program import run_program
 from zapdb.errors import JobError, UsageError
-from zapdb.spark.session import explain_start, require_java, require_master
+from zapdb.spark.spark_session import explain_start, require_java, require_master
 
 COUNT = 40_000 if forms.is_long else 10_000
 ONE_EXECUTOR = ("--conf", "spark.cores.max=1")

@@ -15,7 +15,7 @@ from tests.contract.test_quarantine import break_records, put_value
 from tests.support import Workspace, finish, wait_until
 from zapdb.database import Database
 from zapdb.errors import JobError
-from zapdb.jobs.run import JobReport
+from zapdb.jobs.job_run import JobReport
 from zapdb.spark import run_on_spark
 
 

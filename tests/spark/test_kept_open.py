@@ -17,7 +17,7 @@ from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, lose_connections, wait_until
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.spark import kept_open as module
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.kept_open import DatabaseOpening, KeptOpen

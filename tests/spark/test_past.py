@@ -23,10 +23,12 @@ from tests.contract.test_history_columns import ODD, PEOPLE, SWAP
 from tests.spark.cluster import running_cluster
 from tests.spark.test_source import load
 from tests.support import Workspace
-from zapdb.database.history.stored_columns import StoredColumns
 from zapdb.errors import HistoryErased, HistoryNotStored, InvalidValue, MomentInFuture, UnknownName
-from zapdb.history import merging, states
-from zapdb.spark import past as spark_past
+from zapdb.past.files import merging, states
+from zapdb.past.reading.stored_columns import StoredColumns
+from zapdb.spark import (
+    past_frames as spark_past,
+)
 
 
 def in_order(table: Any) -> list[str]:

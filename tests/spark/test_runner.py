@@ -22,8 +22,8 @@ from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.run import run_job
-from zapdb.jobs.verify import verify_blobs
+from zapdb.jobs.job_run import run_job
+from zapdb.jobs.tenant_verification import verify_blobs
 from zapdb.jobs.work import HeldBack
 from zapdb.spark import TaskReport, run_on_spark, start_session
 from zapdb.spark.task import RangeTask
@@ -241,7 +241,7 @@ def test_a_session_on_another_master_is_refused(workspace, spark):
 def test_a_master_that_is_not_there_is_told_before_writes_are_refused(
     workspace, monkeypatch, capsys
 ):
-    monkeypatch.setattr("zapdb.spark.session.find_session", lambda: None)
+    monkeypatch.setattr("zapdb.spark.spark_session.find_session", lambda: None)
     workspace.write(1, PEOPLE)
     with workspace.open() as db:
         words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")

@@ -25,7 +25,7 @@ from zapdb import release
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import UsageError, ZapdbError
-from zapdb.spark.changes import ZapdbChangesSource
+from zapdb.spark.change_stream import ZapdbChangesSource
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.options import ReadOptions
 from zapdb.spark.reading import read_spark_schema
@@ -292,7 +292,7 @@ def test_an_archive_that_was_shipped_is_found_by_the_process_that_plans_a_stream
             command, env=environment, cwd=tmp_path, capture_output=True, text=True
         )
 
-    assert receive().stdout == "zapdb.spark.changes\n"
+    assert receive().stdout == "zapdb.spark.change_stream\n"
     archive.rename(tmp_path / "other")
     assert "Run `zapdb spark package zapdb.zip` where the driver runs" in receive().stderr
 

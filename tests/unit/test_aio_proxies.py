@@ -18,15 +18,17 @@ from zapdb.aio.proxies import Proxy
 from zapdb.aio.runtime import CallKind
 from zapdb.database import (
     admin,
-    change_log,
-    changes,
-    history_store,
+    change_log_facet,
+    history_facet,
     job_control,
     past,
-    transactions,
+    transaction_blocks,
 )
-from zapdb.database.history.past_table import PastTable
-from zapdb.database.table_reading import ReadableTable
+from zapdb.past.reading.past_table import PastTable
+from zapdb.tables import (
+    changes,
+)
+from zapdb.tables.table_reading import ReadableTable
 
 PAIRS: dict[type, type] = {
     zapdb.Database: aio.AsyncDatabase,
@@ -37,8 +39,8 @@ PAIRS: dict[type, type] = {
     changes.ChangeFollower: aio.AsyncChangeFollower,
     admin.DatabaseAdmin: aio.AsyncDatabaseAdmin,
     job_control.DatabaseJobs: aio.AsyncDatabaseJobs,
-    change_log.DatabaseChangeLog: aio.AsyncDatabaseChangeLog,
-    history_store.DatabaseHistory: aio.AsyncDatabaseHistory,
+    change_log_facet.DatabaseChangeLog: aio.AsyncDatabaseChangeLog,
+    history_facet.DatabaseHistory: aio.AsyncDatabaseHistory,
     past.Past: aio.AsyncPast,
     PastTable: aio.AsyncPastTable,
 }
@@ -157,7 +159,7 @@ def test_a_method_that_is_missing_is_told_by_name(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_returns_such_an_object_returns_it_for_tasks() -> None:
-    names = "|".join(kind.__name__ for kind in (*PAIRS, ReadableTable, transactions.Block))
+    names = "|".join(kind.__name__ for kind in (*PAIRS, ReadableTable, transaction_blocks.Block))
     for proxy in PAIRS.values():
         for name, member in inspect.getmembers(proxy):
             if inspect.isfunction(member) and not name.startswith("_"):

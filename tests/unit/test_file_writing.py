@@ -10,9 +10,9 @@ from tests.sources import modules
 OWN = {
     "zapdb/files.py": "the one way",
     "zapdb/cli/program.py": "the null device, in place of a closed stream",
-    "zapdb/history/files.py": "files of a history store, whose names zapdb makes",
-    "zapdb/history/manifest_files.py": "as those",
-    "zapdb/history/moving.py": "as those",
+    "zapdb/past/files/history_file.py": "files of a history store, whose names zapdb makes",
+    "zapdb/past/files/manifest_files.py": "as those",
+    "zapdb/past/files/moving.py": "as those",
     "zapdb/storage/private_file.py": "a database of this process, in a directory of its own",
     "zapdb/datasets/collation.py": "a cache of the user",
     "zapdb/cli/skipped_file.py": "goes on where an earlier run ended; checked before",

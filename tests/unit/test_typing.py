@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.documents import document
-from zapdb.cli.model_text import write_module
 from zapdb.migrations import load_directory
+from zapdb.typed.model_text import write_module
 
 ROOT = Path(__file__).parents[2]
 

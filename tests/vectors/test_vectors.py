@@ -28,9 +28,14 @@ from tests.blobs import NO_BLOBS
 from tests.vectors.write import Changed, merge
 from zapdb.datasets import Collation
 from zapdb.errors import CorruptRecord
-from zapdb.indexes.keys import build_keys, encode_component, truncate_key, truncate_unique_key
 from zapdb.records import Attachments, Codec, RecordReader, asdict, codec_for, encode_prefix
 from zapdb.schema import Field, Index, IndexComponent, TableSchema
+from zapdb.tables.indexes.keys import (
+    build_keys,
+    encode_component,
+    truncate_key,
+    truncate_unique_key,
+)
 from zapdb.values import (
     VALUE_TYPES,
     Blob,

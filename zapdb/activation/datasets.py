@@ -24,10 +24,10 @@ from typing import assert_never
 from zapdb.activation.activate import disable_index, rebuild_index, rewrite_index
 from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.catalog.cluster import nodes
+from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.settings import DatasetPolicy
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cluster import nodes
-from zapdb.cluster.nodes import Node
 from zapdb.datasets import dataset_of
 from zapdb.errors import DatasetMismatch
 from zapdb.storage import Connection, Storage, TransactionMode

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from zapdb.catalog.kinds import (
+from zapdb.catalog.row_kinds import (
     ConstraintKind,
     ConstraintState,
     DatasetVersion,

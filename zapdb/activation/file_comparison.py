@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from zapdb.catalog.stored import StoredMigration, provisional_numbers, source_hash
+from zapdb.catalog.stored_migrations import StoredMigration, provisional_numbers, source_hash
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.numbers import ReplayAllocator
+from zapdb.migrations.number_allocators import ReplayAllocator
 from zapdb.migrations.structure_diff import diff_structures
 
 

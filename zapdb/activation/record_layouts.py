@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.catalog.schema_history import read_entries
-from zapdb.catalog.stored import read_chain_state
+from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.errors import CorruptCatalog
 from zapdb.records import Layout
 from zapdb.storage import Connection

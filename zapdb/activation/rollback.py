@@ -27,10 +27,12 @@ from zapdb.activation.tenant_catalog import (
     load_tenant_catalog,
 )
 from zapdb.catalog import rows, schema_history
-from zapdb.catalog.kinds import SettingRow, Tenant
+from zapdb.catalog.cluster import leases, nodes
+from zapdb.catalog.cluster.leases import Lease
 from zapdb.catalog.retired_tables import is_retired, retire_record_table
+from zapdb.catalog.row_kinds import SettingRow, Tenant
 from zapdb.catalog.settings import Scope
-from zapdb.catalog.stored import (
+from zapdb.catalog.stored_migrations import (
     list_stored,
     mark_rolled_back,
     mark_rolling_back,
@@ -39,8 +41,6 @@ from zapdb.catalog.stored import (
 )
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.catalog.tenants import list_tenants
-from zapdb.cluster import leases, nodes
-from zapdb.cluster.leases import Lease
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.migrations import Migration
 from zapdb.records import encode_prefix

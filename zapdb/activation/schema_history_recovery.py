@@ -26,9 +26,9 @@ from typing import Final
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import schema_history
 from zapdb.catalog.principal import SYSTEM, acting_as
-from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import list_tenants, read_tenant
-from zapdb.catalog.zones import load_zones
+from zapdb.catalog.zone_numbers import load_zones
 from zapdb.errors import (
     CorruptCatalog,
     CorruptRecord,

@@ -19,8 +19,9 @@ from zapdb.activation.descriptors import (
 )
 from zapdb.catalog import rows
 from zapdb.catalog.cache import CatalogCache, LoadedRows, SomeRows
+from zapdb.catalog.cluster.level import require_supported
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import (
+from zapdb.catalog.row_kinds import (
     ChainState,
     ConstraintRow,
     IndexRow,
@@ -31,15 +32,14 @@ from zapdb.catalog.kinds import (
 )
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.settings import ANY
-from zapdb.catalog.stored import (
+from zapdb.catalog.stored_migrations import (
     StoredMigration,
     find_chain_state,
     list_stored,
     read_chain,
 )
 from zapdb.catalog.stored_settings import read_history_settings
-from zapdb.catalog.zones import load_zones
-from zapdb.cluster.level import require_supported
+from zapdb.catalog.zone_numbers import load_zones
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.migrations import Chain

@@ -15,7 +15,9 @@ from typing import Final
 from msgspec import structs
 
 from zapdb.catalog import DEFAULT_TENANT, rows
-from zapdb.catalog.kinds import (
+from zapdb.catalog.cluster.leases import delete_lease
+from zapdb.catalog.retired_tables import drop_unused_record_tables, list_retired
+from zapdb.catalog.row_kinds import (
     CatalogRow,
     ConstraintRow,
     FindingsRow,
@@ -25,10 +27,8 @@ from zapdb.catalog.kinds import (
     Tenant,
     TenantNameRow,
 )
-from zapdb.catalog.retired_tables import drop_unused_record_tables, list_retired
-from zapdb.catalog.stored import read_chain_state
+from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.catalog.tenants import find_tenant_row
-from zapdb.cluster.leases import delete_lease
 from zapdb.errors import RollbackInProgress, UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Storage, TransactionMode

@@ -20,14 +20,19 @@ from pathlib import Path
 from zapdb.activation.activate import activate, precompute_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.blocked_activation import BlockedActivation, find_reachable_position
+from zapdb.catalog.cluster.leases import Lease, Owner
+from zapdb.catalog.cluster.level import check_level, level_of, require_level, try_upgrade_storage
 from zapdb.catalog.retired_tables import sweep_retired
-from zapdb.catalog.stored import CounterAllocator, provisional_numbers, rolled_back_digests, store
+from zapdb.catalog.stored_migrations import (
+    CounterAllocator,
+    provisional_numbers,
+    rolled_back_digests,
+    store,
+)
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
-from zapdb.catalog.zones import append_zones
-from zapdb.cluster import leases
-from zapdb.cluster.blocked_activation import BlockedActivation, find_reachable_position
-from zapdb.cluster.leases import Lease, Owner
-from zapdb.cluster.level import check_level, level_of, require_level, try_upgrade_storage
+from zapdb.catalog.zone_numbers import append_zones
 from zapdb.errors import ActivationPending, LeaseHeld, PendingMigrations, RollbackInProgress
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS
 from zapdb.logs import log_event

@@ -49,14 +49,28 @@ from zapdb.aio.runtime import CallKind, Runtime
 from zapdb.aio.workers import Worker
 from zapdb.database.access import Access, ReadAccess
 from zapdb.database.admin import DatabaseAdmin
-from zapdb.database.bulk import KEYS_PER_STATEMENT
 from zapdb.database.catalog_watch import Callback
-from zapdb.database.change_decoding import RecordChange, SchemaEvent
-from zapdb.database.change_log import DatabaseChangeLog
-from zapdb.database.changes import ChangeFollower
+from zapdb.database.change_log_facet import DatabaseChangeLog
 from zapdb.database.database import Database
-from zapdb.database.fields import FieldExpression, Fields
-from zapdb.database.habits import (
+from zapdb.database.history_facet import DatabaseHistory
+from zapdb.database.job_control import DatabaseJobs
+from zapdb.database.opening import open as open_here
+from zapdb.database.past import Past
+from zapdb.database.table import Table
+from zapdb.database.transaction_blocks import Block, Handle, Snapshot, Transaction, takes_argument
+from zapdb.errors import TransactionConflict, UnknownAttribute, UnsupportedOperation
+from zapdb.limits import INSERT_BATCH_RECORDS, WRITE, RetryPolicy
+from zapdb.log.change_log import Bookmark
+from zapdb.past.files.history_manifest import Doubt
+from zapdb.past.reading.moment import Moment, When
+from zapdb.past.reading.past_table import PastTable
+from zapdb.storage import TransactionMode
+from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.retries import Beaten, note_tries, pauses
+from zapdb.tables.bulk import KEYS_PER_STATEMENT
+from zapdb.tables.change_decoding import RecordChange, SchemaEvent
+from zapdb.tables.changes import ChangeFollower
+from zapdb.tables.did_you_mean import (
     Uncounted,
     in_tasks,
     no_attribute,
@@ -65,25 +79,11 @@ from zapdb.database.habits import (
     require_many,
     told_for_tasks,
 )
-from zapdb.database.history.moment import Moment, When
-from zapdb.database.history.past_table import PastTable
-from zapdb.database.history_store import DatabaseHistory
-from zapdb.database.job_control import DatabaseJobs
-from zapdb.database.models import Model
-from zapdb.database.opening import open as open_here
-from zapdb.database.page import R
-from zapdb.database.past import Past
-from zapdb.database.query import Query
-from zapdb.database.table import Table
-from zapdb.database.table_reading import ReadableTable
-from zapdb.database.transactions import Block, Handle, Snapshot, Transaction, takes_argument
-from zapdb.errors import TransactionConflict, UnknownAttribute, UnsupportedOperation
-from zapdb.limits import INSERT_BATCH_RECORDS, WRITE, RetryPolicy
-from zapdb.storage import TransactionMode
-from zapdb.storage.change_log import Bookmark
-from zapdb.storage.history_manifest import Doubt
-from zapdb.storage.open_transaction import OpenTransaction
-from zapdb.storage.retries import Beaten, note_tries, pauses
+from zapdb.tables.queries.fields import FieldExpression, Fields
+from zapdb.tables.queries.page import R
+from zapdb.tables.queries.query import Query
+from zapdb.tables.table_reading import ReadableTable
+from zapdb.typed.model_classes import Model
 
 A = TypeVar("A")
 """A table's asynchronous class in generated models."""

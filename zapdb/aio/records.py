@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from itertools import islice
 from typing import Any, Self, TypeVar
 
-from zapdb.database.change_decoding import RecordChange
-from zapdb.database.page import Page
-from zapdb.database.paging import page_sizes
 from zapdb.errors import UsageError
 from zapdb.limits import ASYNC_LOADED_SIZE_BYTES, BLOB_CHUNK_SIZE_BYTES
 from zapdb.records import Record, load_all
 from zapdb.storage.open_transaction import ONE_AT_A_TIME_HINT
+from zapdb.tables.change_decoding import RecordChange
+from zapdb.tables.queries.page import Page
+from zapdb.tables.queries.paging import page_sizes
 
 T = TypeVar("T")
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, TypeVar
 from zapdb.aio.calls import CancellableCall, Interrupter
 from zapdb.aio.workers import Job, TransactionWorker, Worker, WorkerPool
 from zapdb.catalog import principal
-from zapdb.database.transactions import Block, Handle
+from zapdb.database.transaction_blocks import Block, Handle
 from zapdb.errors import UsageError
 from zapdb.limits import (
     ASYNC_READERS,

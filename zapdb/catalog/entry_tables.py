@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import EntryTableRow, IndexRow, RetiredEntries
+from zapdb.catalog.row_kinds import EntryTableRow, IndexRow, RetiredEntries
 from zapdb.catalog.row_values import load_row
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index

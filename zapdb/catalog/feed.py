@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
-from zapdb.catalog.kinds import KINDS
+from zapdb.catalog.row_kinds import KINDS
 from zapdb.catalog.row_values import dump_row, load_row
 from zapdb.catalog.rows import level_to_write, lock_seq, put
 from zapdb.limits import TOMBSTONES_KEPT

@@ -12,11 +12,11 @@ from typing import Any, Final, get_args
 
 from zapdb.catalog.schema_events import TenantEvent
 from zapdb.catalog.schema_history import RevisionEntry, RevisionEvent
+from zapdb.log.moments import LaterSql
+from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes, as_number, as_text
-from zapdb.storage.moments import LaterSql
-from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
 
 SWITCHES: Final = frozenset({CHANGE_LOG_OFF, CHANGE_LOG_ON})
 """Events that say where the recording of changes begins or ends."""

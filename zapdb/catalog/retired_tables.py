@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import entry_tables, feed, rows
 from zapdb.catalog.cache import SomeRows
-from zapdb.catalog.kinds import RetiredEntries, RetiredRecords
+from zapdb.catalog.row_kinds import RetiredEntries, RetiredRecords
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX

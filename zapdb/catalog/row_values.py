@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from zapdb import release
-from zapdb.catalog.kinds import FORMAT_CHANGES, KINDS, CatalogRow
+from zapdb.catalog.row_kinds import FORMAT_CHANGES, KINDS, CatalogRow
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 
 R = TypeVar("R", bound=CatalogRow)

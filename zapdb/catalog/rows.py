@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Final, Literal
 
 from zapdb import release
-from zapdb.catalog.kinds import CatalogRow, ChainState, LevelRow, Tenant, row_key
+from zapdb.catalog.row_kinds import CatalogRow, ChainState, LevelRow, Tenant, row_key
 from zapdb.catalog.row_values import R, dump_row, load_row
 from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection, DuplicateKey

@@ -17,9 +17,7 @@ from typing import Literal
 from zapdb.catalog import principal
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_history_settings
-from zapdb.records import encode_prefix
-from zapdb.storage import Connection
-from zapdb.storage.pending_changes import (
+from zapdb.log.pending_changes import (
     ARCHIVE_PRUNED,
     ARCHIVE_PRUNING,
     HISTORY_ERASED,
@@ -28,6 +26,8 @@ from zapdb.storage.pending_changes import (
     OF_TENANT,
     append_event,
 )
+from zapdb.records import encode_prefix
+from zapdb.storage import Connection
 
 TenantEvent = Literal["activation", "rollback"]
 

@@ -18,8 +18,8 @@ from typing import Final, Literal
 import sqlalchemy as sa
 
 from zapdb.catalog import principal
-from zapdb.catalog.formats import format_to_write
 from zapdb.catalog.schema_events import append_revision_event
+from zapdb.catalog.writable_formats import format_to_write
 from zapdb.errors import CorruptCatalog
 from zapdb.printing import one_line, show_moment
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from zapdb.catalog import principal, rows
 from zapdb.catalog.cache import LoadedRows, SomeRows
-from zapdb.catalog.kinds import SettingRow, Tenant
+from zapdb.catalog.row_kinds import SettingRow, Tenant
 from zapdb.catalog.row_values import load_row
 from zapdb.catalog.settings import (
     ANY,
@@ -25,12 +25,12 @@ from zapdb.catalog.settings import (
     find_setting,
     scope_of_index,
 )
-from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
+from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, as_text, checked
 from zapdb.storage.fixed_tables import CATALOG
-from zapdb.storage.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 from zapdb.storage.statements import raise_catalog_version
 
 

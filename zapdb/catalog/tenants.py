@@ -14,7 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.kinds import Tenant, TenantNameRow
+from zapdb.catalog.row_kinds import Tenant, TenantNameRow
 from zapdb.errors import CorruptCatalog, TenantExists, UnknownName, UsageError, suggest
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import CATALOG

@@ -11,7 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.all_tenants import TenantResult, migrate_all_tenants, read_all_tenants
+from zapdb.activation.all_tenants_migration import (
+    TenantResult,
+    migrate_all_tenants,
+    read_all_tenants,
+)
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.up import (
     AppliedMigration,
@@ -19,15 +23,15 @@ from zapdb.activation.up import (
     migrate_up,
     require_no_ongoing_rollback,
 )
+from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.job_bar import progress_bar
 from zapdb.cli.job_progress import JobRun, run_jobs_here
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, print_note, report_error
-from zapdb.cluster import ensure_database
 from zapdb.errors import EXIT_ERROR, ActivationPending, UsageError
 from zapdb.jobs import plan_jobs
 from zapdb.migrations import Chain, MigrationFile, find_file, list_files, resolve_files

@@ -12,22 +12,22 @@ from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, lo
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import FingerprintMatch, find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
-from zapdb.catalog.kinds import ConstraintKind
 from zapdb.catalog.range_revisions import RangeRevision
+from zapdb.catalog.row_kinds import ConstraintKind
 from zapdb.catalog.schema_history import format_fingerprint
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.differences import difference_to_json, show_type, type_to_json, write_differences
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, Part
 from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
 from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, CorruptRecord, UnknownName, UsageError
-from zapdb.indexes.code import show_code
 from zapdb.jobs.known_revisions import list_range_revisions
 from zapdb.printing import one_line
 from zapdb.records import codec_for
 from zapdb.records.cell_format import to_cell
 from zapdb.schema import Check, Field, ForeignKey, Index, TableSchema, fingerprint
 from zapdb.storage import TransactionMode
+from zapdb.tables.indexes.code import show_code
 from zapdb.values import Reference, to_json
 
 

@@ -8,13 +8,20 @@ from typing import Annotated, Any
 import typer
 
 from zapdb import release
+from zapdb.catalog.cluster import (
+    cluster_status as cluster,
+)
+from zapdb.catalog.cluster.cluster_status import (
+    ClusterStatus,
+    LeaseStatus,
+    LevelUpgrade,
+    NodeStatus,
+)
+from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import Job
-from zapdb.cli.opening import DatabaseOptions
+from zapdb.catalog.row_kinds import Job
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Confirmation, Output, Part, format_count, format_seconds
-from zapdb.cluster import status as cluster
-from zapdb.cluster.nodes import Node
-from zapdb.cluster.status import ClusterStatus, LeaseStatus, LevelUpgrade, NodeStatus
 from zapdb.errors import UsageError
 from zapdb.jobs.job import list_jobs
 from zapdb.storage import Connection, TransactionMode

@@ -26,7 +26,7 @@ import typer
 import typer.core
 import typer.main
 
-from zapdb.cli.habits import ALIASES, HABITS, find_note
+from zapdb.cli.did_you_mean_command import ALIASES, HABITS, find_note
 from zapdb.errors import UsageError, suggest
 
 
@@ -46,7 +46,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         {
             "new": "migrate.migrate_new_command",
             "check": "migrate.migrate_check_command",
-            "rollback": "rollback.migrate_rollback_command",
+            "rollback": "rollback_command.migrate_rollback_command",
             "up": "applying.migrate_up_command",
             "status": "migration_status.migrate_status_command",
             "diff": "diff.migrate_diff_command",
@@ -114,10 +114,10 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     "changes": CommandGroup(
         "Read and prune the change log, and manage its followers.",
         {
-            "list": "changes.changes_list_command",
-            "followers": "changes.changes_followers_command",
-            "remove-follower": "changes.changes_remove_follower_command",
-            "prune": "changes.changes_prune_command",
+            "list": "change_log.changes_list_command",
+            "followers": "change_log.changes_followers_command",
+            "remove-follower": "change_log.changes_remove_follower_command",
+            "prune": "change_log.changes_prune_command",
         },
     ),
     "history": CommandGroup(
@@ -146,9 +146,9 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     "mirror": CommandGroup(
         "Keep plain tables of the records in another database.",
         {
-            "run": "mirror.mirror_run_command",
-            "status": "mirror.mirror_status_command",
-            "check": "mirror.mirror_check_command",
+            "run": "mirrors.mirror_run_command",
+            "status": "mirrors.mirror_status_command",
+            "check": "mirrors.mirror_check_command",
         },
     ),
     "tenant": CommandGroup(
@@ -162,11 +162,11 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     "settings": CommandGroup(
         "Read and change settings of the database.",
         {
-            "list": "settings.settings_list_command",
-            "get": "settings.settings_get_command",
-            "set": "settings.settings_set_command",
-            "unset": "settings.settings_unset_command",
-            "profile": "settings.settings_profile_command",
+            "list": "setting_commands.settings_list_command",
+            "get": "setting_commands.settings_get_command",
+            "set": "setting_commands.settings_set_command",
+            "unset": "setting_commands.settings_unset_command",
+            "profile": "setting_commands.settings_profile_command",
         },
     ),
     "cluster": CommandGroup(
@@ -182,12 +182,12 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
     "spark": CommandGroup(
         "Prepare clusters of Apache Spark.", {"package": "spark.spark_package_command"}
     ),
-    "metrics": "metrics.metrics_command",
+    "metrics": "metrics_command.metrics_command",
     "codegen": CommandGroup(
         "Generate files for other tools.",
         {
             "json-schema": "codegen.codegen_json_schema_command",
-            "models": "models.codegen_models_command",
+            "models": "codegen_models.codegen_models_command",
         },
     ),
 }

@@ -9,6 +9,7 @@ import typer
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.engine import Engine
 from zapdb.cli.job_progress import (
     JobRun,
@@ -17,7 +18,6 @@ from zapdb.cli.job_progress import (
     write_job_run,
     write_quarantined,
 )
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_count, format_duration
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.jobs import Job, Progress, list_jobs, plan_jobs, read_progress

@@ -12,10 +12,10 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.configuration import CursorOption, LimitOption, OrderByOption
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Confirmation, Output, as_plain, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
-from zapdb.cli.records import (
+from zapdb.cli.record_commands import (
     key_texts,
     make_query,
     opened_output,
@@ -27,14 +27,14 @@ from zapdb.cli.records import (
     write_record,
 )
 from zapdb.database import Database, DiscardedRecord, Table
-from zapdb.database.unreadable import Discarding
 from zapdb.errors import EXIT_ERROR, InvalidValue, RecordNotFound, UsageError, ZapdbError
-from zapdb.export.manifest import Form
 from zapdb.files import create_text_file, replace_text_file
 from zapdb.jobs.job_types import type_of
 from zapdb.jobs.quarantine import list_holding_jobs
 from zapdb.records.cell_format import record_to_plain
 from zapdb.schema import TableSchema as Schema
+from zapdb.tables.discarding import Discarding
+from zapdb.transfer.export.manifest import Form
 
 LIST_RECORDS = 20
 

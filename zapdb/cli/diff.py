@@ -9,7 +9,7 @@ import typer
 from zapdb.activation import TenantCatalog
 from zapdb.activation.inspection import MigrationState, list_migration_states
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.opening import DatabaseOptions
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, MigrationConflict, MigrationError
 from zapdb.migrations import label, list_files, load_directory

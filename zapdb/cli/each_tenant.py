@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from zapdb.cli.configuration import AllTenantsOption
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, print_note
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, ZapdbError
-from zapdb.storage.history_manifest import read_store
+from zapdb.past.files.history_manifest import read_store
 
 Work = Callable[[Database], tuple[dict[str, Any], int]]
 """Does it for one tenant; returns what `--json` prints, and the exit status."""

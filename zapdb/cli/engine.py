@@ -12,7 +12,7 @@ import typer
 
 from zapdb.cli.job_progress import stopping_on_interrupt
 from zapdb.errors import MissingExtra, UsageError
-from zapdb.jobs.run import Runner, run_locally
+from zapdb.jobs.job_run import Runner, run_locally
 from zapdb.storage import Storage
 
 EngineName = Literal["local", "spark"]

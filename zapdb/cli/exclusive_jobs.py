@@ -12,10 +12,10 @@ from typing import Annotated, Final
 
 import typer
 
-from zapdb.catalog.kinds import JobKind
+from zapdb.catalog.row_kinds import JobKind
 from zapdb.catalog.tenants import find_tenant
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.engine import EngineName
-from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import format_duration, print_note
 from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError

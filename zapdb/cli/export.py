@@ -8,19 +8,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.changes import change_to_json
+from zapdb.cli.change_log import change_to_json
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, as_plain, format_count, print_note
 from zapdb.database import Database
 from zapdb.errors import UsageError
-from zapdb.export.all_tenants import export_all_tenants
-from zapdb.export.directory import export_directory
-from zapdb.export.manifest import Form, Manifest
-from zapdb.export.record_files import TEXT_HINT, require_form
-from zapdb.export.sql_script import ScriptEngine, export_sql
 from zapdb.files import writing_text
+from zapdb.transfer.export.all_tenants_export import export_all_tenants
+from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.manifest import Form, Manifest
+from zapdb.transfer.export.record_files import TEXT_HINT, require_form
+from zapdb.transfer.export.sql_script import ScriptEngine, export_sql
 
 CHANGES: Final = "changes.ndjson"
 APART: Final = {

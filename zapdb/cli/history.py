@@ -17,7 +17,7 @@ from zapdb.cli.configuration import (
     OrderByOption,
     parse_duration,
 )
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.record_changes import (
     archived_to_json,
@@ -26,24 +26,24 @@ from zapdb.cli.record_changes import (
     show_archived,
     show_change,
 )
-from zapdb.cli.records import make_query, read_key, write_page, write_record
+from zapdb.cli.record_commands import make_query, read_key, write_page, write_record
 from zapdb.cli.sql import ShowOption, print_result
 from zapdb.database import Database
-from zapdb.database.history.audit import AuditEntry
-from zapdb.database.history.difference import RecordDifference
-from zapdb.database.history.listing import MomentSummary
-from zapdb.database.history.moment import parse_moment
-from zapdb.database.history.past_table import explaining_names
-from zapdb.database.history.versions import Version, list_named_versions
 from zapdb.database.opening import open_to_read
 from zapdb.errors import RecordNotFound, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
+from zapdb.log.change_log import Bookmark
+from zapdb.past.files.history_manifest import Doubt
+from zapdb.past.reading.audit import AuditEntry
+from zapdb.past.reading.difference import RecordDifference
+from zapdb.past.reading.listing import MomentSummary
+from zapdb.past.reading.moment import parse_moment
+from zapdb.past.reading.past_table import explaining_names
+from zapdb.past.reading.versions import Version, list_named_versions
 from zapdb.records import Record
 from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
 from zapdb.schema import TableSchema
 from zapdb.storage.cells import as_time
-from zapdb.storage.change_log import Bookmark
-from zapdb.storage.history_manifest import Doubt
 
 LIST_MOMENTS: Final = 20
 MOMENT_HELP: Final = (

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, place_of
 from zapdb.cli.export import describe_export, report_export
 from zapdb.cli.history import AtOption, note_doubts, read_moment_argument
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.cli.sources.exports import load_exported
 from zapdb.cli.sources.request import ImportRequest
 from zapdb.errors import UsageError
-from zapdb.export.manifest import Form
-from zapdb.export.past_directory import export_past
+from zapdb.transfer.export.manifest import Form
+from zapdb.transfer.export.past_directory import export_past
 
 
 def history_export_command(

@@ -11,7 +11,7 @@ import typer
 from zapdb.cli.each_tenant import StoreOptions, has_any_store
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.database import Database
-from zapdb.database.history_store import switch_change_log_on
+from zapdb.database.history_facet import switch_change_log_on
 from zapdb.errors import (
     EXIT_ERROR,
     EXIT_PENDING,
@@ -20,12 +20,12 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.history.follower import FollowerStep
-from zapdb.history.run import run_store
-from zapdb.history.stores import HistoryStatus, check_directory
-from zapdb.history.wanted_stores import read_wanted, start_wanted_store, start_wanted_stores
+from zapdb.past.files.follower import FollowerStep
+from zapdb.past.files.follower_run import run_store
+from zapdb.past.files.history_manifest import FOLLOWED, list_followed, read_store
+from zapdb.past.files.stores import HistoryStatus, check_directory
+from zapdb.past.files.wanted_stores import read_wanted, start_wanted_store, start_wanted_stores
 from zapdb.storage import Storage
-from zapdb.storage.history_manifest import FOLLOWED, list_followed, read_store
 
 COST_NOTE: Final = (
     "the change log was off and is switched on for this tenant: each transaction writes a change "
@@ -33,7 +33,7 @@ COST_NOTE: Final = (
 )
 STOPPED_NOTE: Final = (
     "the change log keeps what the store lacks; `zapdb history start` goes on, and `zapdb changes "
-    "remove-follower zapdb.history` gives it up"
+    "remove-follower zapdb.past.files` gives it up"
 )
 LOOK_SECONDS: Final = 5.0
 """How often `run --all-tenants` looks for further stores."""

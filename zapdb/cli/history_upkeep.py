@@ -14,18 +14,18 @@ import typer
 from zapdb.cli.each_tenant import StoreOptions
 from zapdb.cli.history import MOMENT_HELP, note_doubts, read_moment_argument
 from zapdb.cli.output import Confirmation, Output, as_plain, format_count, print_note
-from zapdb.cli.records import read_key
+from zapdb.cli.record_commands import read_key
 from zapdb.database import Database
-from zapdb.database.history.moment import parse_moment
-from zapdb.database.history.verification import HistoryVerification
 from zapdb.errors import EXIT_ERROR, UsageError
-from zapdb.history.erasing import HistoryErasure, find_erasable
-from zapdb.history.manifest_files import list_manifests
-from zapdb.history.purge import HistoryPurge
-from zapdb.history.repairing import HistoryRepair, show_repair
+from zapdb.log.change_log import Bookmark
+from zapdb.past.files.erasing import HistoryErasure, find_erasable
+from zapdb.past.files.manifest_files import list_manifests
+from zapdb.past.files.purge import HistoryPurge
+from zapdb.past.files.repairing import HistoryRepair, show_repair
+from zapdb.past.reading.moment import parse_moment
+from zapdb.past.reading.verification import HistoryVerification
 from zapdb.schema import TableSchema
 from zapdb.storage import TransactionMode
-from zapdb.storage.change_log import Bookmark
 
 LOG_NOTE: Final = (
     "what is still in the change log can be rewound to: `zapdb changes prune` deletes it there"

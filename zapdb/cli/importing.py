@@ -11,11 +11,11 @@ from typing import Final
 from zapdb.cli.output import Output
 from zapdb.cli.sources.databases import import_tables, infer_from_database
 from zapdb.cli.sources.exports import import_export
-from zapdb.cli.sources.files import import_file, infer_from_arrow, infer_from_csv
+from zapdb.cli.sources.file_source import import_file, infer_from_arrow, infer_from_csv
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.database.imports.file_formats import FILE_FORMATS, FileFormat
 from zapdb.errors import UsageError
-from zapdb.inference.source import is_sqlite_file
+from zapdb.imports.file_formats import FILE_FORMATS, FileFormat
+from zapdb.transfer.inference.source_database import is_sqlite_file
 
 Job = Callable[[ImportRequest, Output], int]
 """Does what is asked for, and returns the exit status."""

@@ -16,9 +16,9 @@ from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.jobs import Job, Progress, read_progress
 from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job import read_job
+from zapdb.jobs.job_planning import sort_by_priority
+from zapdb.jobs.job_run import JobReport, Runner, run_job, run_locally
 from zapdb.jobs.job_types import name_job, type_of
-from zapdb.jobs.planning import sort_by_priority
-from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
 from zapdb.jobs.waiting import Hold, SeenBy
 from zapdb.storage import Storage, TransactionMode
 

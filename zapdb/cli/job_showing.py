@@ -7,10 +7,10 @@ from typing import Annotated, Final
 import typer
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.job_progress import write_findings
 from zapdb.cli.jobs import JobArgument, job_to_json, show_state, show_throttle
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Output, format_seconds
 from zapdb.jobs.job_status import JobStatus, measure_rate, read_job_status
 from zapdb.jobs.job_types import name_job, type_of

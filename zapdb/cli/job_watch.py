@@ -15,26 +15,26 @@ import typer
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.datasets import apply_dataset_policies
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.kinds import Tenant
-from zapdb.catalog.stored import list_stored, read_chain, read_chain_state
+from zapdb.catalog.cluster import ensure_database
+from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.cluster.node_registration import Heartbeat, deregister, register
+from zapdb.catalog.cluster.nodes import Node
+from zapdb.catalog.row_kinds import Tenant
+from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_state
 from zapdb.catalog.tenants import find_tenant
-from zapdb.catalog.zones import append_zones
+from zapdb.catalog.zone_numbers import append_zones
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.job_progress import JobRun, run_one, stopping_on_interrupt, write_job_run
-from zapdb.cli.opening import DatabaseOptions
 from zapdb.cli.output import Output, print_note
-from zapdb.cluster import ensure_database
-from zapdb.cluster.level import check_level
-from zapdb.cluster.nodes import Node
-from zapdb.cluster.registration import Heartbeat, deregister, register
 from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.database.due_tenants import DueTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Progress, plan_jobs, read_progress
 from zapdb.jobs.build_pauses import BuildPauses
+from zapdb.jobs.job_planning import is_blocked, plan_blocked_again
+from zapdb.jobs.job_run import Runner, run_locally
 from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
-from zapdb.jobs.planning import is_blocked, plan_blocked_again
-from zapdb.jobs.run import Runner, run_locally
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
 from zapdb.limits import (
     BACKGROUND_RETRY_SECONDS,

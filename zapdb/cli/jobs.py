@@ -9,8 +9,8 @@ import typer
 from msgspec import structs
 
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import Job, JobThrottle
-from zapdb.cli.opening import TenantOptions
+from zapdb.catalog.row_kinds import Job, JobThrottle
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
 from zapdb.jobs.control import (
@@ -22,8 +22,8 @@ from zapdb.jobs.control import (
     throttle_job,
 )
 from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
+from zapdb.jobs.job_planning import sort_by_priority
 from zapdb.jobs.job_types import BEGINS_ANEW, name_job, type_of
-from zapdb.jobs.planning import sort_by_priority
 from zapdb.jobs.waiting import find_lagging, find_waits, has_worker
 from zapdb.jobs.window import parse_window
 from zapdb.storage import Storage, TransactionMode

@@ -15,13 +15,13 @@ from zapdb.cli.output import Output, format_count
 from zapdb.cli.scaffold import create_migration
 from zapdb.errors import Location, UsageError
 from zapdb.migrations import NumberAllocator, find_file, list_files, load_directory, resolve_files
+from zapdb.migrations.did_you_mean_key import KEY_NOTES
 from zapdb.migrations.document import DocumentText, node_of
-from zapdb.migrations.habits import KEY_NOTES
+from zapdb.migrations.document_structure import ParsingStopped, ViolationCollector, parse_value
 from zapdb.migrations.lockfile import FILE, check_lock, write_lock
 from zapdb.migrations.operations.definitions import PARAMETERS
 from zapdb.migrations.operations.field import AddField
 from zapdb.migrations.prove import require_proven
-from zapdb.migrations.structure import ParsingStopped, ViolationCollector, parse_value
 from zapdb.migrations.undo import to_yaml
 from zapdb.migrations.undo import undo as undo_changes
 from zapdb.schema import Schema

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from zapdb.activation.all_tenants import AllTenantsStatus, read_all_tenants
+from zapdb.activation.all_tenants_migration import AllTenantsStatus, read_all_tenants
 from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, format_count, report_error
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
 from zapdb.migrations import list_files

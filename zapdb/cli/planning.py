@@ -9,9 +9,9 @@ import typer
 
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.up import require_no_ongoing_rollback
-from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.errors import EXIT_PENDING
 from zapdb.jobs.plan import MigrationPlan, ServedSchemaLoss, TablePlan, make_migration_plan

@@ -11,9 +11,9 @@ import typer
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
-from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.cli.configuration import MigrationsOption, find_migrations, read_pyproject
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import TableSample, prove_with_records

@@ -10,12 +10,12 @@ import typer
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.job_progress import run_jobs_here
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Confirmation, Output, Part, format_count
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.archives import ArchivedValues, list_archived, prune_archives
+from zapdb.jobs.archive_pruning import ArchivedValues, list_archived, prune_archives
 from zapdb.storage import Storage, TransactionMode
 
 

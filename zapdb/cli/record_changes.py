@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.cli.output import format_count, print_note
-from zapdb.cli.records import format_cell
+from zapdb.cli.record_commands import format_cell
 from zapdb.database import Database
 from zapdb.records import Record, raw_value
 from zapdb.records.archive_cells import archived_fields
@@ -13,8 +13,8 @@ from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
 from zapdb.schema import Field, TableSchema
 
 if TYPE_CHECKING:
-    from zapdb.database.change_decoding import RecordChange
-    from zapdb.database.history.audit import AuditEntry
+    from zapdb.past.reading.audit import AuditEntry
+    from zapdb.tables.change_decoding import RecordChange
 
 _SHOWN_CHARS_MAX: Final = 30
 """Characters that are shown of one value of a change."""

@@ -18,12 +18,12 @@ from zapdb.catalog.schema_history import (
     find_rollbacks,
     format_fingerprint,
 )
-from zapdb.catalog.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.cli.configuration import DURATION, parse_duration
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.differences import difference_to_json, write_differences
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Confirmation, Output, Part
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
+from zapdb.past.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.schema import compare_tables
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.cells import as_time

@@ -18,7 +18,7 @@ from zapdb.limits import SUMMARY_LENGTH_CHARS_MAX
 from zapdb.migrations import label, list_files
 from zapdb.migrations.document import DocumentText, Mapping, Scalar, read_document
 from zapdb.migrations.json_schema import json_schema
-from zapdb.migrations.operations.examples import EXAMPLES
+from zapdb.migrations.operations.operation_examples import EXAMPLES
 
 SLUG_LENGTH_MAX: Final = 40
 _NAMELESS: Final = "migration"

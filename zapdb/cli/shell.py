@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import zapdb
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR
 from zapdb.release import __version__

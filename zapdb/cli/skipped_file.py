@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from zapdb.database.imports import SkippedRow
 from zapdb.errors import UsageError
 from zapdb.files import is_written_into, open_to_write_into, require_no_database
+from zapdb.imports import SkippedRow
 
 _MARKS: Final = {"source", "row", "error", "given"}
 """What each line has."""

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from zapdb.cli.opening import TenantOptions
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.cli.record_changes import note_waiting
 from zapdb.errors import InvalidValue
 from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_ROWS_SHOWN, SQL_SECONDS
 
 if TYPE_CHECKING:
-    from zapdb.database.sql import Result
+    from zapdb.sql import Result
 
 MIB = 1024 * 1024
 

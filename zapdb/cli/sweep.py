@@ -9,12 +9,12 @@ from typing import Annotated, Final
 import typer
 
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cli.opening import DatabaseOptions
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Output, format_bytes, format_count, format_seconds
-from zapdb.database.commit_tokens import purge_tokens
 from zapdb.errors import UsageError
-from zapdb.jobs.sweep import sweep_blobs
+from zapdb.jobs.blob_sweep import sweep_blobs
 from zapdb.storage import Storage
+from zapdb.tables.commit_tokens import purge_tokens
 
 UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 

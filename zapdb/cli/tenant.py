@@ -9,13 +9,13 @@ import typer
 
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import Tenant
+from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.tenants import find_tenant_row, list_tenants
-from zapdb.cli.opening import DatabaseOptions
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR
-from zapdb.history.removing import delete_store_files
-from zapdb.history.wanted_stores import create_tenant
+from zapdb.past.files.removing import delete_store_files
+from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 

@@ -9,19 +9,25 @@ import typer
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.engine import Engine
 from zapdb.cli.exclusive_jobs import tell_wait
 from zapdb.cli.job_progress import with_bar, write_way_on
-from zapdb.cli.opening import TenantOptions
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import Job, read_progress
+from zapdb.jobs.job_run import Runner, run_job
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.repair import IndexRepair, repair_indexes
-from zapdb.jobs.run import Runner, run_job
-from zapdb.jobs.verify import BlobsReport, TableReport, check_migrations, report_jobs, verify_blobs
-from zapdb.jobs.verifying import plan_verification
+from zapdb.jobs.tenant_verification import (
+    BlobsReport,
+    TableReport,
+    check_migrations,
+    report_jobs,
+    verify_blobs,
+)
+from zapdb.jobs.verification_jobs import plan_verification
 from zapdb.jobs.waiting import Hold
 from zapdb.migrations import list_files
 from zapdb.printing import show_moment

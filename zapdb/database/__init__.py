@@ -1,14 +1,14 @@
 """What an application imports: open a database, use its tables."""
 
-from zapdb.database.change_decoding import RecordChange, SchemaEvent
-from zapdb.database.changes import ChangeFollower
 from zapdb.database.database import Database
 from zapdb.database.opening import open
-from zapdb.database.page import Page
-from zapdb.database.query import Query
 from zapdb.database.table import Table
-from zapdb.database.transactions import Snapshot, Transaction
-from zapdb.database.unreadable import DiscardedRecord
+from zapdb.database.transaction_blocks import Snapshot, Transaction
+from zapdb.tables.change_decoding import RecordChange, SchemaEvent
+from zapdb.tables.changes import ChangeFollower
+from zapdb.tables.discarding import DiscardedRecord
+from zapdb.tables.queries.page import Page
+from zapdb.tables.queries.query import Query
 
 __all__ = [
     "ChangeFollower",

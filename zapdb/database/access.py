@@ -7,15 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, overload
 
-from zapdb.database.habits import no_database_attribute, no_table_by_item
-from zapdb.database.models import Model, check_class, table_name
-from zapdb.database.session import Session
 from zapdb.database.table import Table
 from zapdb.errors import ZapdbError
 from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_SECONDS
+from zapdb.tables.did_you_mean import no_database_attribute, no_table_by_item
+from zapdb.tables.session import Session
+from zapdb.typed.model_classes import Model, check_class, table_name
 
 if TYPE_CHECKING:
-    from zapdb.database.sql import Result
+    from zapdb.sql import Result
 
 M = TypeVar("M")
 """A table's class in generated models."""
@@ -77,9 +77,9 @@ class ReadAccess:
         Raises `SqlError`, with the place in the statement, and `UsageError` for any other
         statement. Needs the extra `sql`.
         """
-        from zapdb.database.sql import Allowance, run_sql
+        from zapdb.sql import StatementLimits, run_sql
 
-        allowance = Allowance(max_memory, seconds, max_rows, spill_to)
+        allowance = StatementLimits(max_memory, seconds, max_rows, spill_to)
         with self._session.using():
             return run_sql(self._session, statement, params, as_text, allowance)
 

@@ -16,37 +16,37 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
 from zapdb.activation.tenant_removal import Removed, remove_tenant
 from zapdb.catalog.cache import CatalogCache
+from zapdb.catalog.cluster.cluster_status import NodeStatus, read_nodes
+from zapdb.catalog.cluster.level import read_level
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import JobKind, Tenant
+from zapdb.catalog.row_kinds import JobKind, Tenant
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.settings import SETTINGS, Scope, find_setting, resolve_scope
 from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
 from zapdb.catalog.tenants import find_tenant, list_tenants
-from zapdb.cluster.level import read_level
-from zapdb.cluster.status import NodeStatus, read_nodes
-from zapdb.database.commit_tokens import purge_tokens
-from zapdb.database.habits import Facet
-from zapdb.database.metrics import render_metrics
+from zapdb.database.metrics_text import render_metrics
 from zapdb.database.node_context import NodeContext
-from zapdb.database.session import Session
 from zapdb.database.tenant_refresh import TenantRefresher
-from zapdb.history.removing import delete_store_files
-from zapdb.history.wanted_stores import (
+from zapdb.jobs import plan_jobs
+from zapdb.jobs.blob_sweep import SweepReport, sweep_blobs
+from zapdb.jobs.build_pauses import BuildPauses
+from zapdb.jobs.job_run import JobReport, Runner, run_job, run_locally
+from zapdb.jobs.known_revisions import forget_wrong_ranges
+from zapdb.jobs.reindexing import plan_reindexing
+from zapdb.jobs.repair import IndexRepair, repair_indexes
+from zapdb.jobs.tenant_verification import TableReport, verify_by_jobs, verify_tenant
+from zapdb.limits import CATALOG_WAIT_SECONDS
+from zapdb.past.files.removing import delete_store_files
+from zapdb.past.files.wanted_stores import (
     claim_directory,
     create_tenant,
     refuse_unless_all,
     start_wanted_stores,
 )
-from zapdb.jobs import plan_jobs
-from zapdb.jobs.build_pauses import BuildPauses
-from zapdb.jobs.known_revisions import forget_wrong_ranges
-from zapdb.jobs.reindexing import plan_reindexing
-from zapdb.jobs.repair import IndexRepair, repair_indexes
-from zapdb.jobs.run import JobReport, Runner, run_job, run_locally
-from zapdb.jobs.sweep import SweepReport, sweep_blobs
-from zapdb.jobs.verify import TableReport, verify_by_jobs, verify_tenant
-from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.records import group_by_revision
+from zapdb.tables.commit_tokens import purge_tokens
+from zapdb.tables.did_you_mean import Facet
+from zapdb.tables.session import Session
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -19,8 +19,8 @@ from zapdb.activation import load_tenant_catalog
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.build_pauses import BuildPauses
-from zapdb.jobs.rebuilding import run_rebuilds
-from zapdb.jobs.run import run_job, run_locally
+from zapdb.jobs.index_rebuilding import run_rebuilds
+from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.waiting import find_next_opening
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
 from zapdb.storage import Storage, TransactionMode

@@ -17,9 +17,9 @@ from typing import Protocol
 
 from zapdb.catalog import cache
 from zapdb.catalog.cache import CatalogCache
+from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.feed import purge_if_long
-from zapdb.catalog.kinds import Job, Tenant
-from zapdb.cluster.level import check_level
+from zapdb.catalog.row_kinds import Job, Tenant
 from zapdb.errors import CatalogBehind, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
 from zapdb.storage import Storage, TransactionMode

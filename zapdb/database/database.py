@@ -11,27 +11,16 @@ from typing import Any, ClassVar, TypeVar, overload
 from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies
 from zapdb.activation.up import AppliedMigration
-from zapdb.catalog.kinds import TenantNameRow
+from zapdb.catalog.cluster.node_registration import Heartbeat, deregister
+from zapdb.catalog.cluster.stamping import give_stamp
+from zapdb.catalog.row_kinds import TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
-from zapdb.cluster.registration import Heartbeat, deregister
-from zapdb.cluster.stamping import give_stamp
 from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback
-from zapdb.database.change_decoding import RecordChange, SchemaEvent
-from zapdb.database.change_log import DatabaseChangeLog
-from zapdb.database.history.audit import AuditEntry, list_audit
-from zapdb.database.history.difference import (
-    RecordDifference,
-    TableDifference,
-    list_differences,
-    list_schema_differences,
-)
-from zapdb.database.history.listing import MomentSummary, list_moments
-from zapdb.database.history.moment import Moment, When, find_before, find_moment
-from zapdb.database.history.versions import Version, list_named_versions
-from zapdb.database.history_store import DatabaseHistory
+from zapdb.database.change_log_facet import DatabaseChangeLog
+from zapdb.database.history_facet import DatabaseHistory
 from zapdb.database.history_threads import HistoryThreads
 from zapdb.database.job_control import DatabaseJobs
 from zapdb.database.node_context import (
@@ -42,14 +31,25 @@ from zapdb.database.node_context import (
     rebuild,
 )
 from zapdb.database.past import Past
-from zapdb.database.session import Session
 from zapdb.database.tenant_refresh import TenantRefresher
-from zapdb.database.transactions import Block, Snapshot, Transaction, takes_argument
+from zapdb.database.transaction_blocks import Block, Snapshot, Transaction, takes_argument
 from zapdb.errors import CatalogChanged, UsageError, ZapdbError
 from zapdb.limits import CATALOG, WRITE
+from zapdb.past.reading.audit import AuditEntry, list_audit
+from zapdb.past.reading.difference import (
+    RecordDifference,
+    TableDifference,
+    list_differences,
+    list_schema_differences,
+)
+from zapdb.past.reading.listing import MomentSummary, list_moments
+from zapdb.past.reading.moment import Moment, When, find_before, find_moment
+from zapdb.past.reading.versions import Version, list_named_versions
 from zapdb.storage import TransactionMode
 from zapdb.storage.retries import Beaten, retry
 from zapdb.storage.transaction_owners import in_no_transaction
+from zapdb.tables.change_decoding import RecordChange, SchemaEvent
+from zapdb.tables.session import Session
 
 T = TypeVar("T")
 

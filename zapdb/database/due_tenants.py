@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.database.catalog_watch import ChangedRows
 
 DEFINING: tuple[str, ...] = ("tenant", "index", "constraint")

@@ -53,7 +53,7 @@ class HistoryThreads:
             thread.join(ENDS_SECONDS)
 
     def _run(self, tenant: int, stop: threading.Event) -> None:
-        from zapdb.history.run import run_store
+        from zapdb.past.files.follower_run import run_store
 
         told = ""
         try:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zapdb.catalog.kinds import Job, JobKind, JobState, JobThrottle
-from zapdb.database.habits import Facet
-from zapdb.database.session import Session
+from zapdb.catalog.row_kinds import Job, JobKind, JobState, JobThrottle
 from zapdb.jobs.control import (
     cancel_job,
     find_job,
@@ -18,6 +16,8 @@ from zapdb.jobs.control import (
 from zapdb.jobs.job import list_jobs
 from zapdb.jobs.job_status import JobStatus, read_job_status
 from zapdb.jobs.window import parse_window
+from zapdb.tables.did_you_mean import Facet
+from zapdb.tables.session import Session
 
 
 class DatabaseJobs(Facet):

@@ -24,10 +24,10 @@ from zapdb.activation.up import (
     migrate_up,
     require_no_ongoing_rollback,
 )
-from zapdb.catalog.stored import provisional_numbers
+from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.cluster.nodes import Node
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.cluster.level import check_level
-from zapdb.cluster.nodes import Node
 from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.errors import (
     ActivationPending,
@@ -37,7 +37,7 @@ from zapdb.errors import (
     SchemaChangesRefused,
     UsageError,
 )
-from zapdb.jobs.rebuilding import list_rebuilds, rebuild_when_opening
+from zapdb.jobs.index_rebuilding import list_rebuilds, rebuild_when_opening
 from zapdb.migrations import MigrationFile, list_files, resolve_files
 from zapdb.storage import Storage, TransactionMode
 

@@ -18,16 +18,15 @@ from zapdb.activation.datasets import apply_dataset_policies, datasets_in_use
 from zapdb.activation.pinning import Pins
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
-from zapdb.catalog.kinds import DatabaseRow
+from zapdb.catalog.cluster import ensure_database
+from zapdb.catalog.cluster.node_registration import Heartbeat, deregister, register
+from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.retired_tables import sweep_retired
+from zapdb.catalog.row_kinds import DatabaseRow
 from zapdb.catalog.tenants import find_tenant
-from zapdb.catalog.zones import append_zones
-from zapdb.cluster import ensure_database
-from zapdb.cluster.nodes import Node
-from zapdb.cluster.registration import Heartbeat, deregister, register
+from zapdb.catalog.zone_numbers import append_zones
 from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.database.database import Database
-from zapdb.database.models import check_models, find_models
 from zapdb.database.node_context import (
     Apply,
     MigrationFiles,
@@ -47,12 +46,13 @@ from zapdb.errors import (
     WritesRefused,
     ZapdbError,
 )
-from zapdb.jobs.rebuilding import list_rebuilds
+from zapdb.jobs.index_rebuilding import list_rebuilds
 from zapdb.limits import CATALOG, CONNECTIONS_MAX
 from zapdb.storage import Storage, connect
 from zapdb.storage.addresses import name_schema
 from zapdb.storage.retries import retry
 from zapdb.storage.storage_version import empty_database
+from zapdb.typed.model_classes import check_models, find_models
 
 
 def open(

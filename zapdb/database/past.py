@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 from zapdb.database.access import ReadAccess
-from zapdb.database.history.current_schema_session import CurrentSchemaSession
-from zapdb.database.history.moment import Moment, to_moment
-from zapdb.database.history.past_session import PastSession
-from zapdb.database.history.past_table import PastTable, explaining_names
-from zapdb.database.history.pin import FilesPin
-from zapdb.database.session import Session
-from zapdb.database.table_reading import ReadableTable
 from zapdb.errors import UsageError
+from zapdb.log.moments import LoggedMoment
+from zapdb.past.files.history_manifest import Doubt
+from zapdb.past.reading.current_schema_session import CurrentSchemaSession
+from zapdb.past.reading.moment import Moment, to_moment
+from zapdb.past.reading.past_session import PastSession
+from zapdb.past.reading.past_table import PastTable, explaining_names
+from zapdb.past.reading.pin import FilesPin
 from zapdb.schema import TableSchema
-from zapdb.storage.history_manifest import Doubt
-from zapdb.storage.moments import LoggedMoment
+from zapdb.tables.session import Session
+from zapdb.tables.table_reading import ReadableTable
 
 
 class Past(ReadAccess):

@@ -7,14 +7,14 @@ from datetime import tzinfo
 from os import PathLike, fspath
 from typing import Any
 
-from zapdb.database.history.versions import Version, list_record_versions
-from zapdb.database.imports import Importer, ImportMode, ImportReport, SkippedRow
-from zapdb.database.imports.file_formats import FormatName
-from zapdb.database.imports.file_import import run_file_import
-from zapdb.database.imports.given_file import GivenFile
-from zapdb.database.imports.skipped_list import SkippedList
-from zapdb.database.page import R
-from zapdb.database.writable_table import WritableTable
+from zapdb.imports import Importer, ImportMode, ImportReport, SkippedRow
+from zapdb.imports.file_formats import FormatName
+from zapdb.imports.file_import import run_file_import
+from zapdb.imports.given_file import GivenFile
+from zapdb.imports.skipped_list import SkippedList
+from zapdb.past.reading.versions import Version, list_record_versions
+from zapdb.tables.queries.page import R
+from zapdb.tables.writable_table import WritableTable
 
 
 class Table(WritableTable[R]):
@@ -59,7 +59,7 @@ class Table(WritableTable[R]):
         with a list for `skipped`, wrong rows are added to it instead. What takes more than one
         batch is a job of `db.jobs` meanwhile. Needs the extra `sql`.
         """
-        from zapdb.database.imports.arrow_rows import import_data
+        from zapdb.imports.arrow_rows import import_data
 
         kept = None if skipped is None else SkippedList(skipped)
         importer = Importer(self._session, self, mode, skipped=kept)

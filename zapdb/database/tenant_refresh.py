@@ -6,14 +6,14 @@ import threading
 from contextlib import suppress
 
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.kinds import Tenant
+from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.background import BackgroundJobs, BackgroundWork, run_all, run_urgent
 from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns, find_job_change
-from zapdb.database.session import Session
 from zapdb.errors import ServedSchemaUnavailable, UnknownName
-from zapdb.jobs.rebuilding import list_rebuilds
+from zapdb.jobs.index_rebuilding import list_rebuilds
+from zapdb.tables.session import Session
 
 
 class TenantRefresher:

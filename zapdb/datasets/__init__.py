@@ -21,7 +21,7 @@ from zapdb.datasets.collation import (
     is_known_locale,
     sort_keys,
 )
-from zapdb.datasets.zones import (
+from zapdb.datasets.time_zone_data import (
     TimeZones,
     Zone,
     fingerprint_zones,

@@ -85,8 +85,7 @@ All errors pickle, since they cross Spark. No record contents appear beyond a sh
 
 from __future__ import annotations
 
-from zapdb.errors.base import EXIT_ERROR, EXIT_PENDING, EXIT_USAGE, Location, ZapdbError
-from zapdb.errors.caller import (
+from zapdb.errors.caller_errors import (
     BlobMissing,
     ChangesPruned,
     CheckViolation,
@@ -118,7 +117,7 @@ from zapdb.errors.caller import (
     UsageError,
 )
 from zapdb.errors.describing import REFUSED, describe_value, suggest
-from zapdb.errors.migration import (
+from zapdb.errors.migration_errors import (
     ActivationPending,
     ExampleNotProven,
     InvalidMigration,
@@ -132,7 +131,7 @@ from zapdb.errors.migration import (
     SchemaChangesRefused,
     Violation,
 )
-from zapdb.errors.running import (
+from zapdb.errors.running_errors import (
     CatalogBehind,
     CatalogChanged,
     CommitUnknown,
@@ -153,7 +152,7 @@ from zapdb.errors.running import (
     UpdateConflict,
     WritesRefused,
 )
-from zapdb.errors.stored import (
+from zapdb.errors.stored_errors import (
     CompatibilityError,
     CorruptBlob,
     CorruptCatalog,
@@ -172,6 +171,7 @@ from zapdb.errors.stored import (
     UnknownZone,
     UnsupportedServer,
 )
+from zapdb.errors.zapdb_error import EXIT_ERROR, EXIT_PENDING, EXIT_USAGE, Location, ZapdbError
 
 __all__ = [
     "EXIT_ERROR",

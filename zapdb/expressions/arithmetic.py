@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from zapdb.expressions.failure import FAILED
+from zapdb.expressions.no_result import FAILED
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.values.decimal import with_scale
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN

@@ -9,7 +9,7 @@ import datetime
 import re
 from typing import Any, Final
 
-from zapdb.expressions.failure import FAILED
+from zapdb.expressions.no_result import FAILED
 
 DATE_TEXT: Final = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})", re.ASCII)
 TIMESTAMP_TEXT: Final = re.compile(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from zapdb.expressions.check import COALESCE, annotate_types
-from zapdb.expressions.failure import FAILED
+from zapdb.expressions.no_result import FAILED
 from zapdb.expressions.tree import (
     Arithmetic,
     Call,
@@ -21,9 +20,10 @@ from zapdb.expressions.tree import (
     Name,
     Negate,
 )
+from zapdb.expressions.type_check import COALESCE, annotate_types
 from zapdb.expressions.typed import Type, TypedExpression
 from zapdb.values import Decimal, Float
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
 
 SMALL: Final = 1 << 62
 """Integers below this in size need no look at the bounds of the type."""

@@ -11,7 +11,12 @@ from __future__ import annotations
 import decimal
 from typing import Final
 
-from zapdb.expressions import arithmetic, conversions, dates, string_functions
+from zapdb.expressions import (
+    arithmetic,
+    cast_functions,
+    dates,
+    string_functions,
+)
 from zapdb.expressions.signatures import (
     BOOLEAN,
     INTEGER,
@@ -267,7 +272,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "text",
             (TEXTABLE,),
             STRING,
-            conversions.to_text,
+            cast_functions.to_text,
             "The value as text: digits, `true` or `false`, an ISO date, an RFC 3339 instant with "
             "`Z`, lower-case hexadecimal digits, the name of an enum's member.",
         ),
@@ -275,7 +280,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "integer",
             ((String, Decimal),),
             INTEGER,
-            conversions.to_integer,
+            cast_functions.to_integer,
             "The integer that the text spells in ASCII digits, or that the decimal equals.",
             partial=True,
         ),
@@ -283,7 +288,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "decimal",
             ((String, Integer, Decimal), (Integer,)),
             (Decimal,),
-            to_scale(lambda scale: conversions.to_decimal, 1),
+            to_scale(lambda scale: cast_functions.to_decimal, 1),
             f"The decimal of that value, exactly, with the literal scale 0 to {DECIMAL_SCALE_MAX}.",
             partial=True,
         ),
@@ -291,7 +296,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "float",
             ((Integer, Decimal, String),),
             Float(),
-            conversions.to_float,
+            cast_functions.to_float,
             "The float nearest to that value; fails beyond the largest. A text has ASCII digits, "
             "maybe an exponent after `e`, or is `nan`, `inf` or `-inf`.",
             partial=True,
@@ -317,7 +322,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "uuid",
             (_TEXT,),
             Uuid(),
-            conversions.to_uuid,
+            cast_functions.to_uuid,
             "The UUID that the text spells in 36 characters, in lower or upper case.",
             partial=True,
         ),
@@ -325,14 +330,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "hex",
             ((Binary,),),
             STRING,
-            conversions.to_hex,
+            cast_functions.to_hex,
             "The bytes as lower-case hexadecimal digits.",
         ),
         Function(
             "unhex",
             (_TEXT,),
             Binary(),
-            conversions.from_hex,
+            cast_functions.from_hex,
             "The bytes that the text spells in pairs of hexadecimal digits.",
             partial=True,
         ),
@@ -340,12 +345,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "utf8",
             ((Binary,),),
             STRING,
-            conversions.from_utf8,
+            cast_functions.from_utf8,
             "The text that the bytes are in UTF-8; fails for what a string can't hold.",
             partial=True,
         ),
         Function(
-            "bytes_of", (_TEXT,), Binary(), conversions.to_bytes, "The text as bytes in UTF-8."
+            "bytes_of", (_TEXT,), Binary(), cast_functions.to_bytes, "The text as bytes in UTF-8."
         ),
     )
 }

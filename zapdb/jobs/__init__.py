@@ -4,9 +4,9 @@ Here are the names for jobs as rows. What does their work has modules of its own
 that only shows jobs does not import.
 """
 
-from zapdb.catalog.kinds import ConstraintFinding, Job
+from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.jobs.job import Progress, list_jobs, read_progress
-from zapdb.jobs.planning import plan_jobs
+from zapdb.jobs.job_planning import plan_jobs
 
 __all__ = [
     "ConstraintFinding",

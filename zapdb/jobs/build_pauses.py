@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from zapdb.catalog.kinds import Job
-from zapdb.jobs.planning import REBUILT_PRIORITY
+from zapdb.catalog.row_kinds import Job
+from zapdb.jobs.job_planning import REBUILT_PRIORITY
 from zapdb.jobs.throttle import wait
 from zapdb.limits import BUILD_PAUSE_SECONDS_MAX, BUILD_PAUSE_SHARE
 

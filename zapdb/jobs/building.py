@@ -6,9 +6,7 @@ from typing import Any
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import publish_index
-from zapdb.catalog.kinds import ConstraintFinding, Job
-from zapdb.indexes import BoundTable, IndexMaintainer, find_collision, violations
-from zapdb.indexes.maintenance import EntryRow
+from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.jobs.findings import EXAMPLES_MAX
 from zapdb.jobs.job import open_ranges
 from zapdb.jobs.quarantine import count_quarantined, read_keys_between
@@ -18,6 +16,8 @@ from zapdb.storage import Connection, EntryStatements, OfHeld, Storage, Transact
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.entry_statements import unpack_entry
 from zapdb.storage.statements import VALUES_PER_STATEMENT
+from zapdb.tables.indexes import BoundTable, IndexMaintainer, find_collision, violations
+from zapdb.tables.indexes.maintenance import EntryRow
 
 
 class IndexWork(Work):

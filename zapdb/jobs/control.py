@@ -13,7 +13,7 @@ from typing import assert_never
 from msgspec import structs
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.kinds import Job, JobState, JobThrottle
+from zapdb.catalog.row_kinds import Job, JobState, JobThrottle
 from zapdb.errors import UnknownName, UsageError
 from zapdb.jobs.job import OPEN_STATES, list_jobs, read_job, release_ranges
 from zapdb.jobs.job_types import type_of

@@ -6,22 +6,28 @@ from typing import Any
 
 from zapdb.activation.rollback import TableRollback, find_table_rollback, rollback_condition
 from zapdb.activation.tenant_catalog import TenantCatalog
-from zapdb.catalog.kinds import Job
 from zapdb.catalog.range_revisions import (
     forget_range_revisions,
     note_range_revision,
     note_table_revision,
 )
-from zapdb.indexes import BoundTable, make_reader
-from zapdb.jobs.archives import sweep_archives
+from zapdb.catalog.row_kinds import Job
+from zapdb.jobs.archive_pruning import sweep_archives
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
+from zapdb.log.pending_changes import LoggedChange
 from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection, Storage
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.pending_changes import LoggedChange
-from zapdb.writes import BatchConversion, convert_records, execute, plan_conversions, plan_discard
+from zapdb.tables.indexes import BoundTable, make_reader
+from zapdb.tables.writes import (
+    BatchConversion,
+    convert_records,
+    execute,
+    plan_conversions,
+    plan_discard,
+)
 
 
 class ConvertWork(Work):

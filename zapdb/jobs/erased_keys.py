@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import ConstraintFinding, FindingsRow, Job
+from zapdb.catalog.row_kinds import ConstraintFinding, FindingsRow, Job
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.data_tables import list_record_tables

@@ -18,15 +18,15 @@ from msgspec import structs
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.errors import ExecutorMismatch, ZapdbError
 from zapdb.jobs.job import read_progress
+from zapdb.jobs.job_planning import list_needed_jobs, sort_by_priority
 from zapdb.jobs.job_status import count_reads
 from zapdb.jobs.job_types import type_of
-from zapdb.jobs.loading import make_work
-from zapdb.jobs.planning import list_needed_jobs, sort_by_priority
 from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.work import HeldBack, Superseded, Work
+from zapdb.jobs.work_loading import make_work
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 
 SAMPLE_RECORDS: Final = 500

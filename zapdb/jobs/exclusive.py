@@ -23,11 +23,10 @@ import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import rows
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.kinds import Job, JobKind
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.row_kinds import Job, JobKind
 from zapdb.errors import JobError, LeaseHeld, LeaseLost, UnknownName, ZapdbError
-from zapdb.jobs.failure import describe_failure
 from zapdb.jobs.job import (
     FREE,
     Range,
@@ -42,6 +41,7 @@ from zapdb.jobs.job import (
     read_progress,
     set_state,
 )
+from zapdb.jobs.job_failure import describe_failure
 from zapdb.jobs.job_types import JOB_TYPES, can_go_on, type_of
 from zapdb.jobs.progress import record_totals
 from zapdb.jobs.throttle import STEP_SECONDS, Throttle

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import ConstraintFinding, FindingsRow
+from zapdb.catalog.row_kinds import ConstraintFinding, FindingsRow
 from zapdb.storage import Connection
 
 EXAMPLES_MAX: Final = 10

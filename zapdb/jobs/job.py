@@ -31,9 +31,9 @@ import sqlalchemy as sa
 from msgspec import structs
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import Job, JobState
+from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.range_revisions import Bounds, find_ranges_below, intersect
-from zapdb.cluster.leases import Lease, Owner
+from zapdb.catalog.row_kinds import Job, JobState
 from zapdb.errors import UnknownName
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.job_types import JOB_TYPES, type_of

@@ -11,18 +11,18 @@ from msgspec import structs
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import is_same_layout
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.control import find_job
 from zapdb.jobs.job import OpenRange, Progress, list_jobs, list_open_ranges, read_progress
 from zapdb.jobs.job_types import type_of
 from zapdb.jobs.latency import ProbeStatus, list_probes
-from zapdb.jobs.loading import make_work
 from zapdb.jobs.quarantine import QuarantinedRecord, list_quarantined
 from zapdb.jobs.throttle import wait
 from zapdb.jobs.waiting import find_waits, is_worked_on
 from zapdb.jobs.work import Superseded
+from zapdb.jobs.work_loading import make_work
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
 from zapdb.migrations import Migration
 from zapdb.records import group_by_revision

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from zapdb.activation.tenant_catalog import TenantCatalog
-from zapdb.catalog.kinds import Job, JobKind
+from zapdb.catalog.row_kinds import Job, JobKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from weakref import WeakKeyDictionary
 
 import sqlalchemy as sa
 
-from zapdb.catalog.kinds import Job
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.row_kinds import Job
 from zapdb.errors import ZapdbError
 from zapdb.limits import (
     PROBE_FRESH_SECONDS,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.kinds import ConstraintRow, IndexRow, Job, Tenant, row_key
 from zapdb.catalog.range_revisions import read_table_revisions
+from zapdb.catalog.row_kinds import ConstraintRow, IndexRow, Job, Tenant, row_key
 from zapdb.catalog.schema_history import list_stale_layouts
 from zapdb.datasets import Dependency, dataset_of
 from zapdb.migrations import Chain

@@ -19,9 +19,8 @@ from typing import Final
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.activate import is_same_layout, is_unchanged, keeps_entries
-from zapdb.cluster import nodes
-from zapdb.cluster.nodes import Node
-from zapdb.indexes import BoundTable
+from zapdb.catalog.cluster import nodes
+from zapdb.catalog.cluster.nodes import Node
 from zapdb.jobs.estimate import try_out
 from zapdb.jobs.sampling import sample_records
 from zapdb.migrations import Chain, Migration
@@ -29,7 +28,8 @@ from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
-from zapdb.writes import BatchConversion, convert_records
+from zapdb.tables.indexes import BoundTable
+from zapdb.tables.writes import BatchConversion, convert_records
 
 PLAN_BATCH_RECORDS: Final = 100
 """Records of a sample that are written in one transaction: it holds its locks as a job does."""

@@ -93,7 +93,7 @@ def send_progress(
         record_progress(connection, claimed, resume_after, counted)
         return lambda: None
     sql, parameters = _note(connection, claimed, resume_after, counted, done=False)
-    noted = connection.ask_later(
+    noted = connection.fetch_later(
         f"WITH noted AS ({sql} RETURNING expires_at) SELECT max(expires_at), 1 / count(*)"
         " FROM noted",
         parameters,

@@ -14,7 +14,7 @@ from typing import Final
 import sqlalchemy as sa
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.records.record_name import DecodeKey, show_stored_key
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes

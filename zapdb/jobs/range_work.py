@@ -19,11 +19,10 @@ from functools import partial
 from typing import TypeVar
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import CommitUnknown, LeaseLost, StorageError, TransactionConflict, ZapdbError
-from zapdb.errors.base import describe_error
+from zapdb.errors.zapdb_error import describe_error
 from zapdb.jobs.job import Range, claim, give_back
-from zapdb.jobs.loading import make_work
 from zapdb.jobs.progress import (
     BatchCounts,
     ProgressRefused,
@@ -40,6 +39,7 @@ from zapdb.jobs.quarantine import (
 from zapdb.jobs.splitting import claim_or_split
 from zapdb.jobs.throttle import Stopped, Throttle, wait
 from zapdb.jobs.work import HeldBack, ReadingWork, Superseded, Work
+from zapdb.jobs.work_loading import make_work
 from zapdb.limits import (
     BATCH,
     BATCH_RECORDS_MAX,
@@ -49,7 +49,7 @@ from zapdb.limits import (
 from zapdb.logs import log_event
 from zapdb.metrics import JOB_BATCHES, JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.records import UNREADABLE
-from zapdb.storage import Connection, Later, OfHeld, RowsHeld, Storage, TransactionMode
+from zapdb.storage import Connection, OfHeld, PendingRows, RowsHeld, Storage, TransactionMode
 from zapdb.storage.retries import attempts, retry
 from zapdb.storage.statements import catalog_version_sql
 
@@ -410,15 +410,15 @@ class _RangeRun:
         """
         return self._take_in(connection, self._ask(connection))
 
-    def _ask(self, connection: Connection) -> Later:
+    def _ask(self, connection: Connection) -> PendingRows:
         """Look at the catalog: its version, the number of its newest row, and the time."""
-        return connection.ask_later(
+        return connection.fetch_later(
             "SELECT version, (SELECT value FROM zapdb_counters WHERE name = 'seq'),"
             f" ({self.storage.clock_sql})"
             f" FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
 
-    def _take_in(self, connection: Connection, looked: Later) -> Work:
+    def _take_in(self, connection: Connection, looked: PendingRows) -> Work:
         if not looked.rows:  # the tenant was removed
             raise Superseded
         version, seq, _ = looked.rows[0]

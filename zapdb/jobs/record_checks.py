@@ -20,8 +20,7 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.record_layouts import load_layouts
 from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint, read_entries
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
-from zapdb.errors.base import describe_error
-from zapdb.indexes import BoundTable, IndexMaintainer
+from zapdb.errors.zapdb_error import describe_error
 from zapdb.jobs.known_revisions import find_wrong_ranges
 from zapdb.jobs.validation import find_violations
 from zapdb.migrations import Chain
@@ -31,6 +30,7 @@ from zapdb.schema import TableSchema, canonical_bytes, fingerprint
 from zapdb.storage import ArchiveStatements, BlobStatements, Connection, RecordStatements, Storage
 from zapdb.storage.archives import count_unowned
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.tables.indexes import BoundTable, IndexMaintainer
 from zapdb.values import ValueType
 from zapdb.values.blob import Blob, decode_inline_or_blob
 

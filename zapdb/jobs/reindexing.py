@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
 from zapdb.activation.up import require_not_rolling_back
-from zapdb.catalog.kinds import Job
-from zapdb.cluster.nodes import Node
+from zapdb.catalog.cluster.nodes import Node
+from zapdb.catalog.row_kinds import Job
 from zapdb.errors import UnknownName, UsageError
-from zapdb.jobs.planning import plan_jobs
+from zapdb.jobs.job_planning import plan_jobs
 from zapdb.storage import Storage, TransactionMode
 
 Choice = Callable[[TableDescriptor, IndexDescriptor], bool]

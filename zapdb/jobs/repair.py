@@ -17,13 +17,13 @@ from typing import Final
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.errors import CorruptionError, UnknownZone
-from zapdb.indexes import BoundTable, IndexMaintainer
 from zapdb.jobs.exclusive import ExclusiveWork, SilentReporter, working_on
 from zapdb.limits import BATCH_RECORDS_MAX, PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.entry_statements import unpack_entry
 from zapdb.storage.statements import fetch_in
+from zapdb.tables.indexes import BoundTable, IndexMaintainer
 
 Row = tuple[bytes, bytes]
 """An entry: its key, and its record's."""

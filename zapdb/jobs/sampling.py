@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog
-from zapdb.indexes import BoundTable
 from zapdb.migrations import Migration
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import converted_tables
@@ -29,6 +28,7 @@ from zapdb.migrations.round_trip import RECORD_PREFIX, RoundTrip
 from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
+from zapdb.tables.indexes import BoundTable
 from zapdb.values.blob import Blob
 
 Draw = Callable[[], float]

@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import UnknownName
 from zapdb.jobs.job import FREE, RUNNING, Range, claim, insert_ranges, read_job
 from zapdb.jobs.work import Work

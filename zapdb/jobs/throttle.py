@@ -17,7 +17,7 @@ from typing import Final
 
 from msgspec import structs
 
-from zapdb.catalog.kinds import Job, JobThrottle
+from zapdb.catalog.row_kinds import Job, JobThrottle
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.jobs.job import count_workers, read_job
 from zapdb.jobs.job_types import type_of

@@ -12,13 +12,13 @@ from typing import Any
 
 from zapdb.activation.activate import publish_constraint
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
-from zapdb.catalog.kinds import ConstraintFinding, Job
-from zapdb.indexes import BoundTable, make_reader, violations
+from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.jobs.findings import add_findings, read_findings
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
 from zapdb.records import Record
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.tables.indexes import BoundTable, make_reader, violations
 
 
 class ValidateWork(Work):

@@ -10,7 +10,7 @@ import re
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 
-from zapdb.catalog.kinds import DailyWindow
+from zapdb.catalog.row_kinds import DailyWindow
 from zapdb.datasets import zone
 from zapdb.errors import UsageError
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
-from zapdb.catalog.kinds import ConstraintFinding, Job
+from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.limits import BATCH_RECORDS_FIRST
 from zapdb.storage import (
     ArchiveStatements,

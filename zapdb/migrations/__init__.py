@@ -1,6 +1,6 @@
 """Migrations: documents, operations, the chain, digests and the lock file. No database here."""
 
-from zapdb.migrations.canonical import digest_of
+from zapdb.migrations.canonical_migration import digest_of
 from zapdb.migrations.chain import (
     Chain,
     MigrationFile,
@@ -14,7 +14,7 @@ from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import OPERATIONS, NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.resolution import resolve
-from zapdb.migrations.stored import read_stored
+from zapdb.migrations.stored_reading import read_stored
 
 __all__ = [
     "OPERATIONS",

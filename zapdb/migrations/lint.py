@@ -21,6 +21,7 @@ from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import Call
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import DocumentText
+from zapdb.migrations.document_structure import ABSENT
 from zapdb.migrations.lint_rules import RULES, LintRule, Severity
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
@@ -35,7 +36,6 @@ from zapdb.migrations.operations.table import CreateTable, DropTable
 from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.proof_findings import LossyField
 from zapdb.migrations.prove import prove
-from zapdb.migrations.structure import ABSENT
 from zapdb.records import Constant
 from zapdb.records.derivation import subderivations
 from zapdb.schema import Field, Schema, TableSchema

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 
 from zapdb.migrations.activation_policy import ActivationPolicy, implies_waiting
-from zapdb.migrations.canonical import (
+from zapdb.migrations.canonical_migration import (
     DOCUMENT_VERSION,
     decode_operations,
     digest_of,
     encode_structure,
     reading_stored,
 )
-from zapdb.migrations.examples import RecordExample
-from zapdb.migrations.numbers import ReplayAllocator
+from zapdb.migrations.number_allocators import ReplayAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
+from zapdb.migrations.record_examples import RecordExample
 from zapdb.migrations.steps import Step, compose_conversion, make_steps, schemas_along
 from zapdb.records import ConversionPlan, Slot
 from zapdb.schema import Schema

@@ -12,12 +12,10 @@ from typing import Any, Final
 from zapdb.errors import Location
 from zapdb.formats import LEVELS
 from zapdb.migrations.activation_policy import ActivationPolicy
-from zapdb.migrations.canonical import DOCUMENT_VERSION
+from zapdb.migrations.canonical_migration import DOCUMENT_VERSION
+from zapdb.migrations.did_you_mean_key import KEY_HABITS, KEY_NOTES, OPERATION_HABITS, hint_at
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
-from zapdb.migrations.examples import RecordExample, parse_examples
-from zapdb.migrations.habits import KEY_HABITS, KEY_NOTES, OPERATION_HABITS, hint_at
-from zapdb.migrations.operations import OPERATIONS, Operation
-from zapdb.migrations.structure import (
+from zapdb.migrations.document_structure import (
     ParsingStopped,
     ViolationCollector,
     check_line,
@@ -25,6 +23,8 @@ from zapdb.migrations.structure import (
     parse_at,
     parse_value,
 )
+from zapdb.migrations.operations import OPERATIONS, Operation
+from zapdb.migrations.record_examples import RecordExample, parse_examples
 
 KEYS: Final = ("zapdb", "summary", "changes", "rollback")
 OPTIONAL_KEYS: Final = ("examples", "replaces", "activation")

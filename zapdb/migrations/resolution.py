@@ -10,12 +10,12 @@ import contextlib
 from typing import Final
 
 from zapdb.migrations.activation_policy import implies_waiting
-from zapdb.migrations.examples import validate_examples
+from zapdb.migrations.document_structure import ParsingStopped, ViolationCollector, locate
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.numbers import RecordingAllocator
+from zapdb.migrations.number_allocators import RecordingAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.parsed_migration import ParsedMigration
-from zapdb.migrations.structure import ParsingStopped, ViolationCollector, locate
+from zapdb.migrations.record_examples import validate_examples
 from zapdb.schema import Schema, bytes_without_numbers, type_bytes_without_numbers
 
 SPLIT: Final = "put the change into a migration of its own, or write the rollback out"

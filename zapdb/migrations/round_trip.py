@@ -19,6 +19,7 @@ from zapdb.errors import (
     UnknownZone,
     describe_value,
 )
+from zapdb.migrations.document_structure import ABSENT
 from zapdb.migrations.generated_records import generate_archives, generate_records
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import Operation
@@ -32,7 +33,6 @@ from zapdb.migrations.proof_findings import (
 )
 from zapdb.migrations.record_trace import MemoryBlobs, RecordTrace
 from zapdb.migrations.steps import Step, conversion_of
-from zapdb.migrations.structure import ABSENT
 from zapdb.records import (
     Attachments,
     Codec,

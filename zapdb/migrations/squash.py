@@ -11,19 +11,19 @@ import yaml
 
 from zapdb.errors import Location, UsageError
 from zapdb.migrations.boundary_values import neutral
-from zapdb.migrations.canonical import DOCUMENT_VERSION
+from zapdb.migrations.canonical_migration import DOCUMENT_VERSION
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import DocumentText
+from zapdb.migrations.document_structure import ABSENT, Name, Plain
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import NumberAllocator, Operation
-from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.declared_type import CreateType
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.field import AddField, RestoreField
+from zapdb.migrations.operations.operation import Fill
 from zapdb.migrations.operations.table import RestoreTable, rebuild_table
 from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.resolution import resolve
-from zapdb.migrations.structure import ABSENT, Name, Plain
 from zapdb.migrations.undo import to_yaml
 from zapdb.schema import (
     Field,

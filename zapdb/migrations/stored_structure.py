@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from zapdb.migrations.structure import ABSENT, Name, Plain, is_choice, keys_of
+from zapdb.migrations.document_structure import ABSENT, Name, Plain, is_choice, keys_of
 
 Build = Callable[[Any], Any]
 Recipe = tuple[dict[str, tuple[str, Build]], dict[str, Any], frozenset[str]]

@@ -17,14 +17,14 @@ import yaml
 from zapdb.errors import InvalidMigration, Location, UsageError
 from zapdb.migrations.chain import Chain
 from zapdb.migrations.document import DocumentText
+from zapdb.migrations.document_structure import ABSENT, Plain, key_of
 from zapdb.migrations.migration import Migration
 from zapdb.migrations.operations import NumberAllocator, Operation
-from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.field import AddField, DropField, Restore
+from zapdb.migrations.operations.operation import Fill
 from zapdb.migrations.operations.table import DropTable
 from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.resolution import resolve
-from zapdb.migrations.structure import ABSENT, Plain, key_of
 from zapdb.schema import Schema
 
 

@@ -20,7 +20,7 @@ from zapdb.records.layout import Layout
 from zapdb.records.record import Record, defer_large_values, record_class
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 from zapdb.values.struct_value import make_source
 
 

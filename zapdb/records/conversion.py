@@ -38,7 +38,7 @@ from zapdb.records.derivation import (
 from zapdb.records.layout import Layout, Slot
 from zapdb.values import ValueType, Zones
 from zapdb.values.blob import Blob, LargeValueType, decode_inline_or_blob
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 
 INLINE_CHARS_MAX: Final = INLINE_SIZE_BYTES_MAX // 4
 """So few characters are never more bytes than a record holds itself."""

@@ -16,9 +16,9 @@ from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
 
-from zapdb.accelerator import load_accelerator
 from zapdb.datasets import Zone
 from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
+from zapdb.records.accelerator import load_accelerator
 from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
 from zapdb.values import (
@@ -69,7 +69,7 @@ DECODE, READ_ROW, SKIP, ENCODE, ENCODE_KEY, KEY_OF = range(6)
 """What a function with a plan does, as native/plan.c numbers it."""
 
 
-class Plan(NamedTuple):
+class AcceleratorPlan(NamedTuple):
     """What native/plan.c keeps of what is read or written."""
 
     made: type
@@ -110,14 +110,16 @@ def plan_decode(
     while reach and selected is not None and table.value_fields[reach - 1].number not in wanted:
         reach -= 1
     is_whole = reach == len(fields)
-    plan = Plan(record, tuple(fields[:reach]), _count_bits(table), key, is_whole)
+    plan = AcceleratorPlan(record, tuple(fields[:reach]), _count_bits(table), key, is_whole)
     return _make(DECODE, decode, plan)
 
 
 def plan_skip(table: TableSchema, record: type[Record], skip: Callable[..., Any]) -> Any:
     """Return what steps over a record."""
     fields = _describe_body(table, record, set())
-    return _make(SKIP, skip, Plan(record, tuple(fields), _count_bits(table), is_whole=False))
+    return _make(
+        SKIP, skip, AcceleratorPlan(record, tuple(fields), _count_bits(table), is_whole=False)
+    )
 
 
 def plan_encode(table: TableSchema, record: type[Record], encode: Callable[..., Any]) -> Any:
@@ -125,7 +127,7 @@ def plan_encode(table: TableSchema, record: type[Record], encode: Callable[..., 
     named = _describe("NAMED", 0, None, None)
     key = [_field(f.name, -1, -1, None, named) for f in table.key_fields]
     body = _describe_body(table, record, {f.number for f in table.fields})
-    return _make(ENCODE, encode, Plan(record, (*key, *body), _count_bits(table)))
+    return _make(ENCODE, encode, AcceleratorPlan(record, (*key, *body), _count_bits(table)))
 
 
 def plan_key(
@@ -140,7 +142,7 @@ def plan_key(
         _describe_field(f, record, wanted is None or f.number in wanted, -1, describe_key(f.type))
         for f in table.key_fields
     ]
-    return _make(method, python, Plan(record, tuple(fields)))
+    return _make(method, python, AcceleratorPlan(record, tuple(fields)))
 
 
 def _describe_body(
@@ -159,14 +161,14 @@ def _count_bits(table: TableSchema) -> int:
     return sum(f.optional for f in table.value_fields)
 
 
-def _make(method: int, python: Callable[..., Any] | None, plan: Plan) -> Any:
+def _make(method: int, python: Callable[..., Any] | None, plan: AcceleratorPlan) -> Any:
     assert accelerator is not None, "the caller has looked"
     return accelerator.make(method, python, *plan)
 
 
 def _plan_parts(made: type, fields: Sequence[Any], optional: int = 0) -> Any:
     """The plan of what is a part of others, and never called."""
-    return _make(DECODE, None, Plan(made, tuple(fields), optional))
+    return _make(DECODE, None, AcceleratorPlan(made, tuple(fields), optional))
 
 
 def _plan_uuid() -> Any:
@@ -200,7 +202,7 @@ def accelerate_build(components: Sequence[tuple[Field, bool]], build: Build) -> 
         )
         for f, is_descending in components
     ]
-    fast: Build = _make(ENCODE_KEY, build, Plan(Record, tuple(fields)))
+    fast: Build = _make(ENCODE_KEY, build, AcceleratorPlan(Record, tuple(fields)))
     return fast
 
 
@@ -210,7 +212,7 @@ def iterate_of(decode: Callable[..., Any]) -> Iterate | None:
     if accelerator is None or type(own) is not tuple:
         return None
     _, (_, _, *plan) = own
-    read_row = _make(READ_ROW, _read_row, Plan(*plan))
+    read_row = _make(READ_ROW, _read_row, AcceleratorPlan(*plan))
 
     def iterate(rows: Any, *given: Any) -> Iterator[tuple[bytes, Record]]:
         return map(partial(read_row, *given), rows)

@@ -14,7 +14,7 @@ from zapdb.records.codec import presence_source
 from zapdb.records.layout import Layout, decode_prefix
 from zapdb.records.unreadable import decode_unreadable
 from zapdb.values.blob import find_blob_source
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 
 FindBlobs = Callable[[bytes, int], list[tuple[bytes, int]]]
 """(record, position after its prefix) → the ids and sizes of its blobs; raises `CorruptRecord`."""

@@ -1,6 +1,6 @@
 """Schemas as values: the frozen model, its canonical bytes and its fingerprint."""
 
-from zapdb.schema.canonical import (
+from zapdb.schema.canonical_schema import (
     bytes_without_numbers,
     canonical_bytes,
     fingerprint,

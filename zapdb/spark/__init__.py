@@ -18,11 +18,11 @@ except ImportError as missing:
     raise MissingExtra.named("spark", "pyspark") from missing
 
 if TYPE_CHECKING:
-    from zapdb.spark.past import read_past
-    from zapdb.spark.registration import register_sources as register
-    from zapdb.spark.registration import snapshot
+    from zapdb.spark.data_source_registration import register_sources as register
+    from zapdb.spark.data_source_registration import snapshot
+    from zapdb.spark.past_frames import read_past
     from zapdb.spark.runner import run_on_spark
-    from zapdb.spark.session import start_session, start_session_for
+    from zapdb.spark.spark_session import start_session, start_session_for
     from zapdb.spark.task import TaskReport
 
 _HOMES: Final = {
@@ -60,4 +60,4 @@ if not TYPE_CHECKING:  # to a type checker, a module with `__getattr__` has ever
 
 
 if (_session := SparkSession.getActiveSession()) is not None:
-    import_module("zapdb.spark.registration").register_sources(_session)
+    import_module("zapdb.spark.data_source_registration").register_sources(_session)

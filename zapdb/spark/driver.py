@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb import release
-from zapdb.database.transactions import Snapshot
+from zapdb.database.transaction_blocks import Snapshot
 from zapdb.errors import ExecutorMismatch, PendingMigrations, StorageError, UsageError
 from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening, read_database_id
 from zapdb.spark.options import Place

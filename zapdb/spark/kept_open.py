@@ -25,7 +25,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from zapdb.catalog import rows
-from zapdb.catalog.kinds import DatabaseRow
+from zapdb.catalog.row_kinds import DatabaseRow
 from zapdb.database import Database
 from zapdb.database.opening import open as open_database
 from zapdb.errors import ZapdbError

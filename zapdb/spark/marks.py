@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from zapdb.cluster.leases import Owner
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.jobs.job import DONE, FREE, RUNNING, Range, draw_first_fence
 from zapdb.jobs.progress import BatchCounts, record_progress
 from zapdb.limits import CATALOG, SPARK_MARKS_KEPT_SECONDS

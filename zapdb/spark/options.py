@@ -11,9 +11,9 @@ from datetime import datetime
 from typing import Final
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.database.history.moment import parse_moment
 from zapdb.errors import UsageError, suggest
-from zapdb.storage.change_log import Bookmark
+from zapdb.log.change_log import Bookmark
+from zapdb.past.reading.moment import parse_moment
 
 EXAMPLE: Final = '.option("database", "postgresql://…").option("table", "orders")'
 _COMMON: Final = ("database", "table", "tenant")

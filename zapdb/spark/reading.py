@@ -17,26 +17,26 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from zapdb.database.arrow import WHOLE_TABLE, KeyRange
-from zapdb.database.conditions import read_condition
-from zapdb.database.history.moment import find_moment
-from zapdb.database.key_ranges import (
-    RangeQuery,
-    bind_now,
-    plan_ranges,
-    read_ranges,
-)
 from zapdb.database.past import Past
-from zapdb.database.table_reading import ReadableTable
-from zapdb.database.transactions import Snapshot
+from zapdb.database.transaction_blocks import Snapshot
 from zapdb.errors import UsageError
-from zapdb.indexes.predicates import EVERYTHING, Predicate
 from zapdb.limits import SPARK_PARTITION_RECORDS, SPARK_PARTITIONS_MAX
+from zapdb.past.reading.moment import find_moment
 from zapdb.records.arrow import arrow_schema
 from zapdb.spark.driver import DriverContext, opened_for_reading
 from zapdb.spark.options import ReadOptions
 from zapdb.spark.proof import SameDatabase
 from zapdb.spark.sent import Sent
+from zapdb.tables.arrow import WHOLE_TABLE, KeyRange
+from zapdb.tables.indexes.predicates import EVERYTHING, Predicate
+from zapdb.tables.queries.arrow_ranges import (
+    RangeQuery,
+    bind_now,
+    plan_ranges,
+    read_ranges,
+)
+from zapdb.tables.queries.conditions import read_condition
+from zapdb.tables.table_reading import ReadableTable
 
 
 @dataclass

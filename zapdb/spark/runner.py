@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from zapdb.catalog.kinds import Job
+from zapdb.catalog.row_kinds import Job
 from zapdb.errors import JobError
 from zapdb.jobs.job import list_open_ranges, open_ranges, read_progress
 from zapdb.limits import BATCH_RECORDS_MAX, SPLIT_RECORDS_MIN
-from zapdb.spark.session import start_session_for
+from zapdb.spark.spark_session import start_session_for
 from zapdb.spark.task import RangeTask, TaskReport
 from zapdb.storage import Storage, TransactionMode
 

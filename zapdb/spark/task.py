@@ -15,14 +15,14 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from itertools import chain
 
-from zapdb.cluster.leases import Owner
-from zapdb.cluster.level import check_level
+from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.cluster.level import check_level
 from zapdb.errors import ConcurrencyError, StorageError, ZapdbError
 from zapdb.jobs.job import read_job
-from zapdb.jobs.loading import load_work
 from zapdb.jobs.range_work import RangeResult, run_range
 from zapdb.jobs.splitting import split_lagging_range
 from zapdb.jobs.work import HeldBack, Superseded, Work
+from zapdb.jobs.work_loading import load_work
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.kept_open import KEPT_OPEN, Opening
 from zapdb.storage import Storage, TransactionMode, connect

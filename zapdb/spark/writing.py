@@ -24,12 +24,11 @@ from pyspark.sql.types import StructType
 
 from zapdb.activation.datasets import datasets_in_use
 from zapdb.database import Database
-from zapdb.database.imports import SourceRow, match_columns
-from zapdb.database.imports.batches import Refused, write_batch
-from zapdb.database.imports.row import ImportMode
-from zapdb.database.key_ranges import bind_now
 from zapdb.database.table import Table
 from zapdb.errors import ExecutorMismatch, InvalidValue, JobError, UsageError, ZapdbError
+from zapdb.imports import SourceRow, match_columns
+from zapdb.imports.row import ImportMode
+from zapdb.imports.row_batches import Refused, write_batch
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.logs import log_event
 from zapdb.records.arrow import read_values
@@ -42,6 +41,7 @@ from zapdb.spark.proof import SameDatabase
 from zapdb.spark.sent import Sent
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import UUID_VERSION, VARIANT, make_uuid7
+from zapdb.tables.queries.arrow_ranges import bind_now
 from zapdb.values import Uuid, Zones
 
 logger = logging.getLogger("zapdb.spark")

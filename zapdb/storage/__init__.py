@@ -8,9 +8,8 @@ from zapdb.errors import MissingExtra, UsageError
 from zapdb.limits import CONNECTIONS_MAX
 from zapdb.storage.addresses import find_engine, read_address
 from zapdb.storage.archives import ArchiveStatements
-from zapdb.storage.base import KeySample, LockedRecords, OfHeld, Storage
 from zapdb.storage.blobs import BlobStatements
-from zapdb.storage.connection import Connection, Later
+from zapdb.storage.connection import Connection, PendingRows
 from zapdb.storage.driver_errors import (
     DuplicateKey,
     Explain,
@@ -23,6 +22,7 @@ from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.private_file import PrivateFile, is_in_memory
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.sqlite import SQLite
+from zapdb.storage.storage import KeySample, LockedRecords, OfHeld, Storage
 from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
 from zapdb.storage.transaction_modes import TransactionMode
 
@@ -35,10 +35,10 @@ __all__ = [
     "EntryStatements",
     "Explain",
     "KeySample",
-    "Later",
     "LockedRecords",
     "MissingTable",
     "OfHeld",
+    "PendingRows",
     "RecordStatements",
     "Refusal",
     "RowsHeld",

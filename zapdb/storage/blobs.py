@@ -16,9 +16,9 @@ from typing import Any
 
 from zapdb.errors import BlobMissing, CorruptBlob
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES
-from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_bytes, as_number
 from zapdb.storage.connection import Connection
+from zapdb.storage.storage import Storage
 from zapdb.values import Blob
 
 

@@ -22,12 +22,12 @@ from zapdb.storage.interruption import Refusing, raise_interrupted
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
-    from zapdb.storage.base import Storage
     from zapdb.storage.open_transaction import OpenTransaction
     from zapdb.storage.own_writes import WritesToTell
     from zapdb.storage.pipeline import Statement
     from zapdb.storage.savepoints import WrittenAtCommit
     from zapdb.storage.sequences import DrawnInside
+    from zapdb.storage.storage import Storage
 
 Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """The result of a statement of SQLAlchemy Core."""
@@ -35,8 +35,8 @@ Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 T = TypeVar("T")
 
 
-class Later:
-    """The answer to a question that was sent with `Connection.ask_later`."""
+class PendingRows:
+    """The answer to a question that was sent with `Connection.fetch_later`."""
 
     def __init__(self, connection: Connection, rows: list[Any] | None = None) -> None:
         self._connection = connection
@@ -201,13 +201,13 @@ class Connection:
         if not self.fetch_one(f"SELECT {condition}", parameters)[0]:
             raise refused()
 
-    def ask_later(
+    def fetch_later(
         self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
-    ) -> Later:
+    ) -> PendingRows:
         """Ask a question whose answer is not needed before that of the next one: if the engine has
         pipelines, both are one round trip. It fails as `send` does; a division by zero in it is
         refused, too."""
-        return Later(self, self.fetch_all(sql, parameters))
+        return PendingRows(self, self.fetch_all(sql, parameters))
 
     def flush(self) -> None:
         """Send the queued statements, and raise their error."""

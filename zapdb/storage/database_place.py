@@ -12,8 +12,8 @@ import hashlib
 import os
 from typing import Final
 
-from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
+from zapdb.storage.storage import Storage
 
 _NUMBERS: Final = (
     "SELECT oid, 'zapdb_history_stores'::regclass::oid FROM pg_database"

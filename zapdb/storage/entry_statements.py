@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from zapdb.limits import STATEMENTS_KEPT_MAX
 from zapdb.memo import Memo
-from zapdb.storage.base import Storage
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import index_table_name
@@ -20,6 +19,7 @@ from zapdb.storage.statements import (
     fetch_in,
     find_middle,
 )
+from zapdb.storage.storage import Storage
 
 
 def pack_entry(key: bytes, record: bytes) -> bytes:

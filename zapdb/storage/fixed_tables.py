@@ -293,7 +293,7 @@ INCARNATIONS = Table(
     Column("began_at", BigInteger, nullable=False),
 )
 """The servers that a PostgreSQL database has lived on: their system identifiers, and the ids of the
-transactions that wrote the rows there. Empty on SQLite. See `zapdb.storage.incarnations`."""
+transactions that wrote the rows there. Empty on SQLite. See `zapdb.log.incarnations`."""
 
 STAMPS = Table(
     "zapdb_stamps",

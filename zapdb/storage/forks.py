@@ -8,9 +8,9 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from zapdb.storage.lending import LendingPool
+    from zapdb.storage.lending import TransactionPool
 
-OPENED: Final[weakref.WeakSet[LendingPool]] = weakref.WeakSet()
+OPENED: Final[weakref.WeakSet[TransactionPool]] = weakref.WeakSet()
 """All open databases: a fork drops their connections, and a call that waits finds what it waits
 for."""
 

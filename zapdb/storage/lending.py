@@ -32,7 +32,7 @@ logger = logging.getLogger("zapdb.storage")
 _HOLDERS_SHOWN: Final = 10
 
 
-class LendingPool(ConnectionPool):
+class TransactionPool(ConnectionPool):
     """The connections of threads, and the connections that open transactions borrow."""
 
     def __init__(

@@ -20,7 +20,7 @@ from zapdb.storage.transaction_owners import in_no_transaction, running_loop
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
-    from zapdb.storage.lending import LendingPool
+    from zapdb.storage.lending import TransactionPool
 
 BLOCKING_SQL: Final = (
     "WITH RECURSIVE blocking(pid) AS (SELECT unnest({of}) UNION"
@@ -42,20 +42,20 @@ def refuse_waiting(blocker: OpenTransaction) -> UsageError:
     )
 
 
-def find_stuck(opened: Collection[LendingPool]) -> list[OpenTransaction]:
+def find_stuck(opened: Collection[TransactionPool]) -> list[OpenTransaction]:
     """Return the open transactions that only the event loop of this thread could end."""
     loop = running_loop()
     return [] if loop is None else _list_stuck(opened, loop)
 
 
 def _list_stuck(
-    opened: Collection[LendingPool], loop: asyncio.AbstractEventLoop
+    opened: Collection[TransactionPool], loop: asyncio.AbstractEventLoop
 ) -> list[OpenTransaction]:
     return [one for one in _list_of_loop(opened, loop) if not one.is_in_use]
 
 
 def _list_of_loop(
-    opened: Collection[LendingPool], loop: asyncio.AbstractEventLoop
+    opened: Collection[TransactionPool], loop: asyncio.AbstractEventLoop
 ) -> list[OpenTransaction]:
     found = (one for pool in list(opened) for one in pool.list_open())
     return [one for one in found if one.is_of_loop(loop)]
@@ -83,7 +83,7 @@ def _find_session(connection: Connection) -> tuple[object, int]:
 
 
 def watch_loop(
-    pool: LendingPool, opened: Collection[LendingPool], connection: Connection
+    pool: TransactionPool, opened: Collection[TransactionPool], connection: Connection
 ) -> AbstractContextManager[object]:
     """While the block runs statements on a PostgreSQL connection, check whether they can ever
     finish."""
@@ -100,8 +100,8 @@ class LoopWatch:
 
     def __init__(
         self,
-        pool: LendingPool,
-        opened: Collection[LendingPool],
+        pool: TransactionPool,
+        opened: Collection[TransactionPool],
         connection: Connection,
         loop: asyncio.AbstractEventLoop,
     ) -> None:

@@ -11,12 +11,12 @@ from zapdb.storage.transaction_modes import TransactionMode
 from zapdb.storage.transaction_owners import in_no_transaction
 
 if TYPE_CHECKING:
-    from zapdb.storage.base import Storage
+    from zapdb.storage.storage import Storage
 
 T = TypeVar("T")
 
 
-def read_outside(storage: Storage, read: Callable[[Connection], T]) -> T:
+def read_in_own_transaction(storage: Storage, read: Callable[[Connection], T]) -> T:
     """Call it in a READ transaction of its own; if the caller is in one, in another thread, which
     has a connection of its own. Raises what it raises."""
     if not storage.is_in_transaction:

@@ -30,7 +30,7 @@ from zapdb.limits import PREPARED_STATEMENTS_MAX
 from zapdb.storage.driver_errors import Refusal
 
 if TYPE_CHECKING:
-    from zapdb.storage.connection import Later
+    from zapdb.storage.connection import PendingRows
 
 BYTES: Final = 17
 _INTEGER: Final = 20
@@ -64,7 +64,7 @@ class Statement:
     """Whether it begins a transaction."""
     dooms: bool = False
     """Whether it is unknown what to roll back if it fails."""
-    later: Later | None = None
+    later: PendingRows | None = None
     """Who takes its rows."""
 
 

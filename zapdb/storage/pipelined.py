@@ -19,14 +19,14 @@ import sqlalchemy
 
 from zapdb.errors import StorageError, TransactionConflict
 from zapdb.limits import PIPELINE_SIZE_BYTES_MAX, PIPELINE_STATEMENTS_MAX
-from zapdb.storage.connection import Connection, Later, Rows
+from zapdb.storage.connection import Connection, PendingRows, Rows
 from zapdb.storage.driver_errors import DuplicateKey, Refusal, connection_lost
 from zapdb.storage.interruption import Refusing
 from zapdb.storage.pipeline import Answer, Outcome, Pipeline, Statement, Value
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
-    from zapdb.storage.base import Storage
+    from zapdb.storage.storage import Storage
 
 _PIPELINE: Final = "zapdb pipeline"
 """The key in the pool's data about a connection."""
@@ -151,12 +151,12 @@ class PipelinedConnection(Connection):
         sql = f"SELECT 1 / (CASE WHEN {condition} THEN 1 ELSE 0 END)"
         self._wait(Statement(sql, parameters, refused))
 
-    def ask_later(
+    def fetch_later(
         self, sql: str, parameters: Sequence[Any] = (), refused: Refusal | None = None
-    ) -> Later:
+    ) -> PendingRows:
         if not self.is_pipelined:
-            return super().ask_later(sql, parameters, refused)
-        later = Later(self)
+            return super().fetch_later(sql, parameters, refused)
+        later = PendingRows(self)
         self._wait(Statement(sql, parameters, refused, later=later))
         return later
 

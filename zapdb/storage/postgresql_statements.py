@@ -19,7 +19,12 @@ from zapdb.limits import (
     SAMPLE_RECORDS,
     SAMPLE_SHARE_MAX,
 )
-from zapdb.storage.base import (
+from zapdb.storage.connection import Connection
+from zapdb.storage.driver_errors import Refusal, RowsHeld
+from zapdb.storage.fixed_tables import complete_for_postgresql
+from zapdb.storage.home_schema import HomeSchema
+from zapdb.storage.pipeline import encode_row_ids
+from zapdb.storage.storage import (
     JoinedRows,
     KeySample,
     LockedRecords,
@@ -27,11 +32,6 @@ from zapdb.storage.base import (
     Storage,
     index_columns,
 )
-from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import Refusal, RowsHeld
-from zapdb.storage.fixed_tables import complete_for_postgresql
-from zapdb.storage.home_schema import HomeSchema
-from zapdb.storage.pipeline import encode_row_ids
 
 COPIED_ROWS_MIN: Final = 5_000
 """So many rows are sent by COPY, which costs round trips, and takes half the server's time: as many

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
-from zapdb.storage.base import JoinedRows, KeySample, LockedRecords, Storage
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import record_table_name
@@ -20,6 +19,7 @@ from zapdb.storage.statements import (
     fetch_in,
     prefix_sql,
 )
+from zapdb.storage.storage import JoinedRows, KeySample, LockedRecords, Storage
 
 
 class RecordStatements:

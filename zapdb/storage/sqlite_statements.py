@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from sqlalchemy.dialects.sqlite import insert
 
-from zapdb.storage.base import (
+from zapdb.storage.cells import require_bytes
+from zapdb.storage.connection import Connection
+from zapdb.storage.driver_errors import Refusal
+from zapdb.storage.storage import (
     JoinedRows,
     LockedRecords,
     OfHeld,
@@ -16,9 +19,6 @@ from zapdb.storage.base import (
     index_columns,
     join_rows,
 )
-from zapdb.storage.cells import require_bytes
-from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import Refusal
 
 ROWS_PER_STATEMENT: Final = 100
 """The number of rows that one statement inserts; beginning and ending it costs as much as one

@@ -2,8 +2,8 @@
 
 The version is recorded, never guessed from the tables. A new release works on the storage version
 of the release before, until every live process supports the level that the new version needs (rule
-10); `zapdb.cluster.level` decides when. Alembic is loaded only to create or upgrade: opening a
-database that is up to date costs one query.
+10); `zapdb.catalog.cluster.level` decides when. Alembic is loaded only to create or upgrade:
+opening a database that is up to date costs one query.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from zapdb.errors import (
 )
 from zapdb.limits import CATALOG
 from zapdb.release import __version__
-from zapdb.storage.base import Storage
 from zapdb.storage.connection import Connection
 from zapdb.storage.fixed_tables import VERSION_TABLE
 from zapdb.storage.retries import retry
 from zapdb.storage.statements import raise_catalog_version
+from zapdb.storage.storage import Storage
 from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from zapdb.storage.connection import Connection
 from zapdb.storage.driver_errors import unknown_driver_error
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import current_call
-from zapdb.storage.lending import LendingPool
+from zapdb.storage.lending import TransactionPool
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.own_writes import OwnWrites, own_writes_of
 from zapdb.storage.savepoints import Savepoint
@@ -38,7 +38,7 @@ _NUMBERS: Final = itertools.count(1)
 NO_WATCH: Final = nullcontext()
 
 
-class Transactions(LendingPool):
+class Transactions(TransactionPool):
     """The transactions of a database."""
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from zapdb.values.base import ValueType
 from zapdb.values.binary import Binary
 from zapdb.values.blob import Blob, is_same_held
 from zapdb.values.boolean import Boolean
@@ -22,6 +21,7 @@ from zapdb.values.struct_value import StructValue, etag, replace
 from zapdb.values.timestamp import Timestamp
 from zapdb.values.to_json import asdict, to_json
 from zapdb.values.uuid import Uuid
+from zapdb.values.value_type import ValueType
 from zapdb.values.zoned_timestamp import ZonedTimestamp
 from zapdb.values.zones import Zones
 

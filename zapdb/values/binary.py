@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, INLINE_SIZE_BYTES_MAX
-from zapdb.values.base import ValueType
 from zapdb.values.blob import (
     decode_inline_or_blob_source,
     encode_inline_or_blob,
     skip_inline_or_blob_source,
 )
+from zapdb.values.generated_source import Namespace
 from zapdb.values.length_prefixed import (
     encode_length_prefixed,
     encode_length_prefixed_source,
@@ -20,7 +20,7 @@ from zapdb.values.length_prefixed import (
     skip_length_prefixed_source,
     unescape,
 )
-from zapdb.values.source import Namespace
+from zapdb.values.value_type import ValueType
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from zapdb.errors import CorruptRecord
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.values.generated_source import Namespace
 from zapdb.values.length_prefixed import encode_length_prefixed, read_length_prefixed
-from zapdb.values.source import Namespace
 from zapdb.values.varint import decode_varint, encode_varint
 
 if TYPE_CHECKING:
-    from zapdb.values.base import ValueType
+    from zapdb.values.value_type import ValueType
 
 BLOB_MARK: Final = b"\x7f"
 """The varint −1, in the place of the length of an inline value."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord
-from zapdb.values.base import ValueType
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import (
     SIZES,
     decode_varint,

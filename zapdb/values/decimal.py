@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from zapdb.errors import InvalidValue
 from zapdb.limits import DECIMAL_SCALE_MAX
-from zapdb.values.base import ValueType
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import (
     INTEGER_MAX,
     INTEGER_MIN,

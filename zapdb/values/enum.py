@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from zapdb.errors import CorruptRecord
-from zapdb.values.base import ValueType
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 
 _SHOWN_MAX = 8

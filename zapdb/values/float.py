@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord, InvalidValue
-from zapdb.values.base import ValueType
 from zapdb.values.decimal import NUMERAL
+from zapdb.values.generated_source import Namespace
 from zapdb.values.numerals import SAFE_DIGITS, float_of
-from zapdb.values.source import Namespace
+from zapdb.values.value_type import ValueType
 
 SIGN = 1 << 63
 _ALL = (1 << 64) - 1

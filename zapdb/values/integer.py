@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from zapdb.values.base import ValueType
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import (
     INTEGER_MAX,
     INTEGER_MIN,

@@ -15,15 +15,15 @@ import cbor2
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
-from zapdb.values.base import ValueType
 from zapdb.values.cbor import NotPlain, pack, unpack
 from zapdb.values.float import Float
+from zapdb.values.generated_source import Namespace
 from zapdb.values.length_prefixed import (
     read_length_prefixed,
     read_length_prefixed_source,
     skip_length_prefixed_source,
 )
-from zapdb.values.source import Namespace
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import ONE_BYTE, encode_varint
 
 _FLOAT = Float()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
 from zapdb.values.varint import ONE_BYTE, decode_varint, encode_varint
 
 ESCAPED_END = b"\x00\x01"

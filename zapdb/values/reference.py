@@ -11,8 +11,8 @@ from typing import Any
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
-from zapdb.values.base import ValueType
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
+from zapdb.values.value_type import ValueType
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from zapdb.errors import CorruptRecord, InvalidValue
-from zapdb.values.base import ValueType
+from zapdb.values.generated_source import Namespace
 from zapdb.values.length_prefixed import (
     encode_limited_length_prefixed,
     read_length_prefixed,
     skip_length_prefixed_source,
 )
-from zapdb.values.source import Namespace
 from zapdb.values.struct_value import StructValue, struct_class
+from zapdb.values.value_type import ValueType
 
 if TYPE_CHECKING:
     from zapdb.values.zones import Zones

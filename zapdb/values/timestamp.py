@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord
-from zapdb.values.base import ValueType
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
+from zapdb.values.value_type import ValueType
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)

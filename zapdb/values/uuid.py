@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from zapdb.errors import CorruptRecord
-from zapdb.values.base import ValueType
+from zapdb.values.generated_source import Namespace
 from zapdb.values.immutable import open_class
-from zapdb.values.source import Namespace
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import FROM_BYTES
 
 # A UUID's constructor parses five forms, and its `__setattr__` raises an error. So its two slots

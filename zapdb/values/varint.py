@@ -15,7 +15,7 @@ from typing import Final
 
 from zapdb.errors import CorruptRecord
 from zapdb.limits import VARINT_SIZE_BYTES_MAX
-from zapdb.values.source import Namespace
+from zapdb.values.generated_source import Namespace
 
 INTEGER_MAX: Final = 256**VARINT_SIZE_BYTES_MAX - 1
 INTEGER_MIN: Final = -(256**VARINT_SIZE_BYTES_MAX)

@@ -19,8 +19,8 @@ from typing import Any
 
 from zapdb.datasets import Zone, zone, zone_version
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownZone
-from zapdb.values.base import ValueType
 from zapdb.values.timestamp import BIAS, MICROSECOND, as_datetime
+from zapdb.values.value_type import ValueType
 from zapdb.values.varint import decode_varint, encode_varint, skip_varint
 from zapdb.values.zones import Zones
 

@@ -10,6 +10,7 @@ from bisect import bisect_right
 import pytest
 
 from tests.timezones import write_tzif
+from zapdb.datasets.time_zone_data import ZoneData, data_in_use
 from zapdb.datasets.tzif import (
     WRITTEN_OUT_UNTIL,
     Description,
@@ -18,7 +19,6 @@ from zapdb.datasets.tzif import (
     describe_zone,
     read_rule,
 )
-from zapdb.datasets.zones import ZoneData, data_in_use
 
 LMT, EST, EDT = (-17_762, False, "LMT"), (-18_000, False, "EST"), (-14_400, True, "EDT")
 NEW_YORK = "EST5EDT,M3.2.0,M11.1.0"

@@ -27,7 +27,7 @@ from zapdb.datasets import (
     zone_names,
     zone_version,
 )
-from zapdb.datasets.zones import ZoneData
+from zapdb.datasets.time_zone_data import ZoneData
 from zapdb.errors import UnknownZone, UsageError
 
 # zone and local time, then the releases and the offset in hours under each
@@ -157,7 +157,8 @@ def test_a_directory_without_data_is_refused(tmp_path: Path, name: str, message:
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "README").write_text("none here")
     code = (
-        "import zapdb.datasets.zones as d\ntry: d.zone('UTC')\nexcept d.UsageError as e: print(e)"
+        "import zapdb.datasets.time_zone_data as d\n"
+        "try: d.zone('UTC')\nexcept d.UsageError as e: print(e)"
     )
     shown = run(code, ZAPDB_TZDATA=str(tmp_path / name)).stdout
     assert shown.startswith(f"{message}\n  directory: {tmp_path / name}\n  hint: ")

@@ -14,7 +14,7 @@ import pytest
 
 from zapdb.datasets import zone
 from zapdb.expressions import FUNCTIONS, SPECIAL, Emitter, Type, check_assignable, parse_expression
-from zapdb.expressions.failure import FAILED
+from zapdb.expressions.no_result import FAILED
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, EXPRESSION_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values import (
     Binary,
@@ -34,7 +34,7 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
-from zapdb.values.source import Namespace, compile_function
+from zapdb.values.generated_source import Namespace, compile_function
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
 
 STATE = Enum("state", 1, ((3, "open"), (1, "done"), (2, "dropped")))

@@ -26,7 +26,7 @@ from zapdb.values import (
     String,
     Timestamp,
 )
-from zapdb.values.source import Namespace, compile_function
+from zapdb.values.generated_source import Namespace, compile_function
 from zapdb.values.varint import INTEGER_MAX
 
 pytestmark = pytest.mark.usefixtures("no_collection")

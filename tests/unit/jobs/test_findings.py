@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zapdb.catalog.kinds import ConstraintFinding, FindingsRow
+from zapdb.catalog.row_kinds import ConstraintFinding, FindingsRow
 from zapdb.catalog.row_values import dump_row, load_row
 from zapdb.jobs.findings import EXAMPLES_MAX, merge_findings
 

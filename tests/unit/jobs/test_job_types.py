@@ -14,12 +14,12 @@ from typing import Any, Final, get_args
 
 import pytest
 
-from zapdb.catalog.kinds import Job, JobKind
+from zapdb.catalog.row_kinds import Job, JobKind
 from zapdb.cli.exclusive_jobs import ELSEWHERE
 from zapdb.database.admin import DatabaseAdmin
+from zapdb.jobs.job_planning import plan_jobs
 from zapdb.jobs.job_types import CONVERT, JOB_TYPES, JobType, name_job
-from zapdb.jobs.loading import WORK
-from zapdb.jobs.planning import plan_jobs
+from zapdb.jobs.work_loading import WORK
 
 ROOT: Final = Path(__file__).parents[3]
 KINDS: Final = get_args(JobKind)
@@ -29,8 +29,8 @@ PLANNED: Final = {kind for kind, of in JOB_TYPES.items() if of.needed and not of
 COMPARED: Final = {
     "zapdb/cli/exclusive_jobs.py": "what a command that was interrupted, or can't write, tells",
     "zapdb/jobs/build_pauses.py": "indexes that queries wait for",
-    "zapdb/jobs/planning.py": "indexes that are rebuilt or rewritten",
-    "zapdb/jobs/verifying.py": "one verification takes the place of another",
+    "zapdb/jobs/job_planning.py": "indexes that are rebuilt or rewritten",
+    "zapdb/jobs/verification_jobs.py": "one verification takes the place of another",
 }
 """The modules that compare the kind of a job with one of its own."""
 

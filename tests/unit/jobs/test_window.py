@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from zapdb.catalog.kinds import DailyWindow
+from zapdb.catalog.row_kinds import DailyWindow
 from zapdb.jobs.window import find_closing, find_opening, parse_window
 
 AMSTERDAM = "Europe/Amsterdam"

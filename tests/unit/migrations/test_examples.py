@@ -7,7 +7,7 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Migration, read_stored
-from zapdb.migrations.examples import RecordExample
+from zapdb.migrations.record_examples import RecordExample
 
 SPLIT = """\
 transform: {table: people, from: {name: string}, into: {first: string, last: string},

@@ -7,16 +7,16 @@ import pytest
 from tests.documents import document, resolve_documents
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import OPERATIONS
-from zapdb.migrations.habits import (
+from zapdb.migrations.did_you_mean_key import (
     KEY_EXAMPLES,
     KEY_HABITS,
     OPERATION_HABITS,
     TYPE_HABITS,
     TYPE_NOTES,
 )
+from zapdb.migrations.document_structure import keys_of
 from zapdb.migrations.operations.definitions import DECLARED
 from zapdb.migrations.parsed_migration import KEYS
-from zapdb.migrations.structure import keys_of
 from zapdb.values import VALUE_TYPES
 
 

@@ -10,13 +10,13 @@ from tests.documents import PEOPLE, document, resolve_documents, violations_of
 from zapdb.errors import InvalidMigration, Location
 from zapdb.migrations import NumberAllocator, resolve
 from zapdb.migrations.document import DocumentText
+from zapdb.migrations.document_structure import Name, ViolationCollector, locate
 from zapdb.migrations.operations import Operation
-from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.field import AddField
+from zapdb.migrations.operations.operation import Fill
 from zapdb.migrations.operations.rename import RenameTable
 from zapdb.migrations.parsed_migration import ParsedMigration
-from zapdb.migrations.structure import Name, ViolationCollector, locate
 from zapdb.schema import Schema
 
 ARCHIVE = "drop_field: {table: people, field: age, restore: {archive: true}}"

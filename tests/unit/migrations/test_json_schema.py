@@ -16,9 +16,9 @@ from zapdb.limits import NAME_LENGTH_MAX
 from zapdb.migrations import OPERATIONS
 from zapdb.migrations.chain import FILE_NAME
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
+from zapdb.migrations.document_structure import ABSENT, Name, located, reason
 from zapdb.migrations.json_schema import DIALECT, LINE, SCHEMA_MARK, TOP, _Schemas, json_schema
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
-from zapdb.migrations.structure import ABSENT, Name, located, reason
 
 ROOT = Path(__file__).parents[3]
 SCHEMA = json_schema()

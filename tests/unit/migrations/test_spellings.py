@@ -14,13 +14,13 @@ import pytest
 
 from tests.documents import PEOPLE, document, resolve_documents
 from zapdb.migrations import OPERATIONS, Migration, read_stored
-from zapdb.migrations.operations.base import Fill
+from zapdb.migrations.document_structure import keys_of
 from zapdb.migrations.operations.declared_type import MemberDefinition
 from zapdb.migrations.operations.definitions import FieldDefinition, FieldType, TypeDefinition
 from zapdb.migrations.operations.field import Restore
 from zapdb.migrations.operations.index import CollationDefinition, IndexField
 from zapdb.migrations.operations.members import AddedMember, RemovedMember
-from zapdb.migrations.structure import keys_of
+from zapdb.migrations.operations.operation import Fill
 
 FIRST = [
     "create_type: {type: state, enum: [open, done]}",

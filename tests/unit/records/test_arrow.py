@@ -25,12 +25,12 @@ from zapdb.records.arrow import (
     PackedRows,
     arrow_decoder,
     arrow_schema,
-    batches,
     decode_batch,
     decode_batches,
     decode_page,
     decoder,
     encode_batch,
+    record_batches,
 )
 from zapdb.records.record_name import show_stored_key
 from zapdb.schema import Field, TableSchema
@@ -395,7 +395,7 @@ def test_batches_are_bounded_by_records_and_by_bytes(monkeypatch: pytest.MonkeyP
         return [batch.num_rows for batch in made]
 
     assert sizes(10) == [4, 4, 2]
-    for module in (batches, decoder):
+    for module in (record_batches, decoder):
         monkeypatch.setattr(module, "ARROW_BATCH_SIZE_BYTES", 10_000)
     assert sizes(3_500) == [3, 3, 3, 1]
     assert sizes(6_000) == [2, 2, 2, 2, 2]  # these are blobs

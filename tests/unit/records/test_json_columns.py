@@ -7,7 +7,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zapdb.records.arrow.columns import strings
+from zapdb.records.arrow.columns import (
+    string_columns,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -18,4 +20,4 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_the_text_is_that_of_json(value: object) -> None:
     wanted = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    assert strings._to_json(value) == wanted
+    assert string_columns._to_json(value) == wanted

@@ -25,25 +25,25 @@ from tests.native.codecs import pair_of
 from tests.support import ROOT
 from zapdb import to_json
 from zapdb.cli.differences import show_type, type_to_json
-from zapdb.database.imports.coercion import Coercion, make_coercer
-from zapdb.database.models import describe_type
-from zapdb.database.pandas_frames import table_frame
-from zapdb.database.sql.types import sql_type, view_sql
-from zapdb.export.content_digest import digest_batches
-from zapdb.export.plain_tables import plan_plain_table
-from zapdb.export.plain_values import copy_text, sqlite_literal, to_sqlite
-from zapdb.export.sql_script import postgresql_literal
 from zapdb.expressions import FUNCTIONS
 from zapdb.expressions.functions import TEXTABLE
-from zapdb.inference import column_types
+from zapdb.imports.coercion import Coercion, make_coercer
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations.boundary_values import ZONE_NAMES, values_of
-from zapdb.mirror.duckdb_target import _to_arrow as to_mirror
 from zapdb.records import codec_for
 from zapdb.records.arrow import arrow_decoder, decode_batch, encode_batch
 from zapdb.records.cell_format import from_plain, from_text, to_cell, to_plain
 from zapdb.schema import Field, TableSchema
-from zapdb.schema.canonical import _describe_type, _read_type
+from zapdb.schema.canonical_schema import _describe_type, _read_type
+from zapdb.sql.duckdb_types import sql_type, view_sql
+from zapdb.tables.pandas_frames import table_frame
+from zapdb.transfer.export.content_digest import digest_batches
+from zapdb.transfer.export.plain_tables import plan_plain_table
+from zapdb.transfer.export.plain_values import copy_text, sqlite_literal, to_sqlite
+from zapdb.transfer.export.sql_script import postgresql_literal
+from zapdb.transfer.inference import column_types
+from zapdb.transfer.mirror.duckdb_target import _to_arrow as to_mirror
+from zapdb.typed.model_classes import describe_type
 from zapdb.values import (
     VALUE_TYPES,
     Decimal,

@@ -8,7 +8,7 @@ import pytest
 
 from zapdb.errors import InvalidValue
 from zapdb.values import Decimal
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN, encode_varint
 
 MONEY = Decimal(2)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import zapdb
-from zapdb.database.imports.coercion import coercer_of
+from zapdb.imports.coercion import coercer_of
 from zapdb.migrations.boundary_values import ordinary_values, values_of
 from zapdb.records.arrow.columns import column_of
 from zapdb.values import VALUE_TYPES, Decimal, ValueType

@@ -2,7 +2,7 @@
 
 import traceback
 
-from zapdb.values.source import Namespace, compile_function
+from zapdb.values.generated_source import Namespace, compile_function
 
 
 def test_equal_hints_get_numbered_names_and_one_object_one_name() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.values import Uuid
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 
 UUID = Uuid()
 VALUE = uuid.UUID("0191a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b")

@@ -17,9 +17,9 @@ from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.database.imports import Checkpoint, forget_all
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, RollbackInProgress, StorageError, UsageError
-from zapdb.inference import (
+from zapdb.imports import Checkpoint, forget_all
+from zapdb.transfer.inference import (
     CopyOptions,
     Follower,
     Inference,
@@ -29,9 +29,9 @@ from zapdb.inference import (
     copy_tables,
     infer_tables,
 )
-from zapdb.inference.following import PassReport
-from zapdb.inference.importing import counting, fit_to_tables
-from zapdb.inference.source import SourceLost
+from zapdb.transfer.inference.database_import import counting, fit_to_tables
+from zapdb.transfer.inference.source_database import SourceLost
+from zapdb.transfer.inference.source_follower import PassReport
 
 
 def infer_from_database(request: ImportRequest, output: Output) -> int:

@@ -9,8 +9,8 @@ from zapdb.cli.output import Output, format_count
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.request import ImportRequest
 from zapdb.errors import UsageError
-from zapdb.export.all_tenants import is_of_all_tenants, load_all_tenants
-from zapdb.export.loading import Loaded, load_export
+from zapdb.transfer.export.all_tenants_export import is_of_all_tenants, load_all_tenants
+from zapdb.transfer.export.export_loading import Loaded, load_export
 
 
 def import_export(request: ImportRequest, output: Output) -> int:

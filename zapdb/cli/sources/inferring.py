@@ -9,9 +9,9 @@ from typing import Any
 from zapdb.cli.configuration import find_migrations
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.scaffold import create_migration, has_files
-from zapdb.inference import Inference, Note, render_changes
-from zapdb.inference.importing import nothing_to_import
 from zapdb.migrations import list_files
+from zapdb.transfer.inference import Inference, Note, render_changes
+from zapdb.transfer.inference.database_import import nothing_to_import
 
 
 def write_migration(found: Inference, migrations: str | None, output: Output) -> None:

@@ -12,12 +12,12 @@ from typing import Annotated, Literal
 import typer
 
 from zapdb.cli.configuration import MigrationsOption
+from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.exclusive_jobs import CommandJob, OnlyLocalOption, refuse_spark
-from zapdb.cli.opening import TenantOptions
-from zapdb.database.imports import ImportMode
-from zapdb.database.imports.given_file import GivenFile
 from zapdb.datasets import zone
 from zapdb.errors import UsageError
+from zapdb.imports import ImportMode
+from zapdb.imports.given_file import GivenFile
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from zapdb.migrations.operations.alter_type import AlterType
-from zapdb.migrations.operations.base import NumberAllocator, Operation
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.check import AddCheck, DropCheck
 from zapdb.migrations.operations.declared_type import CreateType, DropType
 from zapdb.migrations.operations.default import ChangeDefault
 from zapdb.migrations.operations.field import AddField, DropField, RestoreField
 from zapdb.migrations.operations.index import CreateIndex, DropIndex
+from zapdb.migrations.operations.operation import NumberAllocator, Operation
 from zapdb.migrations.operations.optionality import MakeOptional, MakeRequired
 from zapdb.migrations.operations.reference import AddReference, DropReference
 from zapdb.migrations.operations.rename import RenameField, RenameIndex, RenameTable

@@ -10,14 +10,7 @@ from typing import Any
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import NumberAllocator, Operation, TypeOperation
-from zapdb.migrations.operations.constraints import checks_on, nested_types
-from zapdb.migrations.operations.definitions import (
-    check_plain,
-    parameters_of,
-)
-from zapdb.migrations.operations.members import AddedMember, RemovedMember, member_names
-from zapdb.migrations.structure import (
+from zapdb.migrations.document_structure import (
     ABSENT,
     Name,
     ParsingStopped,
@@ -25,6 +18,13 @@ from zapdb.migrations.structure import (
     ViolationCollector,
     located,
 )
+from zapdb.migrations.operations.constraints import checks_on, nested_types
+from zapdb.migrations.operations.definitions import (
+    check_plain,
+    parameters_of,
+)
+from zapdb.migrations.operations.members import AddedMember, RemovedMember, member_names
+from zapdb.migrations.operations.operation import NumberAllocator, Operation, TypeOperation
 from zapdb.records import Derivation, Recast, SourceField
 from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Enum, List, Reference, Struct, ValueType

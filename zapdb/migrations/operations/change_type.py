@@ -9,14 +9,13 @@ from zapdb.errors import Location
 from zapdb.expressions import Literal, Type, parse_expression
 from zapdb.expressions.tree import Conditional, IsNull
 from zapdb.expressions.tree import Name as FieldName
-from zapdb.migrations.operations.base import (
-    FieldOperation,
-    NumberAllocator,
-    Operation,
-    Reversibility,
-    canonical_expression,
-    check_expression,
-    field_in,
+from zapdb.migrations.document_structure import (
+    ABSENT,
+    Name,
+    Plain,
+    ViolationCollector,
+    located,
+    reason,
 )
 from zapdb.migrations.operations.constraints import require_unconstrained
 from zapdb.migrations.operations.definitions import (
@@ -27,7 +26,15 @@ from zapdb.migrations.operations.definitions import (
     parameters_of,
     read_default,
 )
-from zapdb.migrations.structure import ABSENT, Name, Plain, ViolationCollector, located, reason
+from zapdb.migrations.operations.operation import (
+    FieldOperation,
+    NumberAllocator,
+    Operation,
+    Reversibility,
+    canonical_expression,
+    check_expression,
+    field_in,
+)
 from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import ValueType

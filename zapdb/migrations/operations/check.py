@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.limits import CHECKS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import (
+from zapdb.migrations.document_structure import Name, ViolationCollector, located
+from zapdb.migrations.operations.operation import (
     NumberAllocator,
     Operation,
     TableOperation,
@@ -15,7 +16,6 @@ from zapdb.migrations.operations.base import (
     check_expression,
     types_of,
 )
-from zapdb.migrations.structure import Name, ViolationCollector, located
 from zapdb.schema import Check, Schema
 from zapdb.values import Boolean
 

@@ -9,7 +9,7 @@ from typing import Any
 from zapdb.errors import Location
 from zapdb.expressions import ExpressionError, names_in, parse_expression, unparse
 from zapdb.expressions.tree import Name
-from zapdb.migrations.structure import ABSENT, ViolationCollector
+from zapdb.migrations.document_structure import ABSENT, ViolationCollector
 from zapdb.schema import Check, Field, Index, Schema, TableSchema, type_bytes_without_numbers
 from zapdb.schema.model import map_type
 from zapdb.values import Enum, List, Reference, Struct, ValueType

@@ -7,9 +7,20 @@ from dataclasses import dataclass
 
 from zapdb.errors import Location
 from zapdb.limits import ENUM_MEMBERS_MAX, STRUCT_MEMBERS_MAX, TYPE_DEPTH_MAX
-from zapdb.migrations.operations.base import NumberAllocator, Operation, TypeOperation, report_taken
+from zapdb.migrations.document_structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    ViolationCollector,
+    located,
+)
 from zapdb.migrations.operations.definitions import TypeDefinition, parameters_of
-from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
+from zapdb.migrations.operations.operation import (
+    NumberAllocator,
+    Operation,
+    TypeOperation,
+    report_taken,
+)
 from zapdb.schema import Schema
 from zapdb.values import VALUE_TYPES, Enum, Member, Struct
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import (
-    FieldOperation,
-    NumberAllocator,
-    Operation,
-)
+from zapdb.migrations.document_structure import ABSENT, Plain, ViolationCollector, located
 from zapdb.migrations.operations.definitions import (
     check_default,
     default_of,
     normal_default,
     read_default,
 )
-from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
+from zapdb.migrations.operations.operation import (
+    FieldOperation,
+    NumberAllocator,
+    Operation,
+)
 from zapdb.schema import Schema
 
 

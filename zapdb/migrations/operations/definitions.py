@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, Self
 
 from zapdb.errors import InvalidValue, Location, UnknownZone
 from zapdb.limits import TYPE_DEPTH_MAX
+from zapdb.migrations.did_you_mean_key import TYPE_HABITS, TYPE_NOTES, hint_at
 from zapdb.migrations.document import Scalar
-from zapdb.migrations.habits import TYPE_HABITS, TYPE_NOTES, hint_at
-from zapdb.migrations.structure import (
+from zapdb.migrations.document_structure import (
     ABSENT,
     Name,
     ParsingStopped,

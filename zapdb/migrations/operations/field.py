@@ -9,7 +9,22 @@ from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import (
+from zapdb.migrations.document_structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    Plain,
+    ViolationCollector,
+    located,
+)
+from zapdb.migrations.operations.constraints import (
+    has_same_bytes,
+    require_migration_number,
+    require_same_types,
+    require_unused,
+)
+from zapdb.migrations.operations.definitions import FieldDefinition, constant_of, normal_plain
+from zapdb.migrations.operations.operation import (
     FieldOperation,
     Fill,
     NumberAllocator,
@@ -22,22 +37,7 @@ from zapdb.migrations.operations.base import (
     normal_archiver,
     normal_position,
 )
-from zapdb.migrations.operations.constraints import (
-    has_same_bytes,
-    require_migration_number,
-    require_same_types,
-    require_unused,
-)
-from zapdb.migrations.operations.definitions import FieldDefinition, constant_of, normal_plain
 from zapdb.migrations.operations.table import same_value
-from zapdb.migrations.structure import (
-    ABSENT,
-    Name,
-    ParsingStopped,
-    Plain,
-    ViolationCollector,
-    located,
-)
 from zapdb.records import Constant, Derivation, Recast, Restored, Slot, SourceField
 from zapdb.schema import ArchivedField, Field, Schema, TableSchema
 

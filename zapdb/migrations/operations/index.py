@@ -11,9 +11,15 @@ import icu
 from zapdb.datasets import Collation, Strength, is_known_locale
 from zapdb.errors import Location
 from zapdb.limits import INDEX_COMPONENTS_MAX
-from zapdb.migrations.operations.base import NumberAllocator, Operation, TableOperation
+from zapdb.migrations.document_structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    ViolationCollector,
+    located,
+)
 from zapdb.migrations.operations.constraints import can_find_referrers
-from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
+from zapdb.migrations.operations.operation import NumberAllocator, Operation, TableOperation
 from zapdb.schema import Index, IndexComponent, Schema, TableSchema
 
 

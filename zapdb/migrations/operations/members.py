@@ -6,11 +6,11 @@ import dataclasses
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
+from zapdb.migrations.document_structure import ABSENT, Name, Plain, located
 from zapdb.migrations.operations.definitions import (
     TypeDefinition,
     normal_plain,
 )
-from zapdb.migrations.structure import ABSENT, Name, Plain, located
 from zapdb.schema import Schema
 from zapdb.values import Enum, Member, Struct
 

@@ -9,17 +9,17 @@ from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.expressions.tree import Call
 from zapdb.expressions.tree import Name as FieldName
-from zapdb.migrations.operations.base import (
+from zapdb.migrations.document_structure import ABSENT, Plain, ViolationCollector, located
+from zapdb.migrations.operations.constraints import require_unconstrained
+from zapdb.migrations.operations.default import ChangeDefault
+from zapdb.migrations.operations.definitions import constant_of
+from zapdb.migrations.operations.operation import (
     FieldOperation,
     Fill,
     NumberAllocator,
     Operation,
     field_in,
 )
-from zapdb.migrations.operations.constraints import require_unconstrained
-from zapdb.migrations.operations.default import ChangeDefault
-from zapdb.migrations.operations.definitions import constant_of
-from zapdb.migrations.structure import ABSENT, Plain, ViolationCollector, located
 from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import NO_DEFAULT, Field, Schema, TableSchema
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import FieldOperation, NumberAllocator, Operation
+from zapdb.migrations.document_structure import ViolationCollector, located
 from zapdb.migrations.operations.constraints import can_find_referrers
-from zapdb.migrations.structure import ViolationCollector, located
+from zapdb.migrations.operations.operation import FieldOperation, NumberAllocator, Operation
 from zapdb.schema import ForeignKey, OnDelete, Schema
 from zapdb.values import Reference
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import (
+from zapdb.migrations.document_structure import Name, ViolationCollector, located
+from zapdb.migrations.operations.constraints import (
+    require_readable_types,
+    with_field_renamed_in_checks,
+)
+from zapdb.migrations.operations.operation import (
     FieldOperation,
     NumberAllocator,
     Operation,
     TableOperation,
     report_taken,
 )
-from zapdb.migrations.operations.constraints import (
-    require_readable_types,
-    with_field_renamed_in_checks,
-)
-from zapdb.migrations.structure import Name, ViolationCollector, located
 from zapdb.schema import Schema
 
 

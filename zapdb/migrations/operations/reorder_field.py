@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from zapdb.errors import Location
-from zapdb.migrations.operations.base import FieldOperation, NumberAllocator, Operation
-from zapdb.migrations.structure import ViolationCollector, located
+from zapdb.migrations.document_structure import ViolationCollector, located
+from zapdb.migrations.operations.operation import FieldOperation, NumberAllocator, Operation
 from zapdb.schema import Schema
 
 

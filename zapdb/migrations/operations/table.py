@@ -10,15 +10,12 @@ from typing import Any, Literal
 
 from zapdb.errors import Location
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import (
-    NumberAllocator,
-    Operation,
-    TableOperation,
-    check_position,
-    insert_at,
-    normal_archiver,
-    normal_position,
-    report_taken,
+from zapdb.migrations.document_structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    ViolationCollector,
+    located,
 )
 from zapdb.migrations.operations.check import AddCheck
 from zapdb.migrations.operations.constraints import (
@@ -29,8 +26,17 @@ from zapdb.migrations.operations.constraints import (
 )
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.migrations.operations.index import CreateIndex
+from zapdb.migrations.operations.operation import (
+    NumberAllocator,
+    Operation,
+    TableOperation,
+    check_position,
+    insert_at,
+    normal_archiver,
+    normal_position,
+    report_taken,
+)
 from zapdb.migrations.operations.reference import AddReference
-from zapdb.migrations.structure import ABSENT, Name, ParsingStopped, ViolationCollector, located
 from zapdb.records import Derivation, Recast, SourceField
 from zapdb.schema import ArchivedTable, Schema, TableSchema
 from zapdb.values import Enum

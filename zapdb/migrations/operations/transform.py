@@ -13,7 +13,17 @@ from dataclasses import dataclass, replace
 from zapdb.errors import Location
 from zapdb.expressions import Type
 from zapdb.limits import FIELDS_PER_TABLE_MAX
-from zapdb.migrations.operations.base import (
+from zapdb.migrations.document_structure import (
+    ABSENT,
+    Name,
+    ParsingStopped,
+    ViolationCollector,
+    located,
+    reason,
+)
+from zapdb.migrations.operations.constraints import require_unused
+from zapdb.migrations.operations.definitions import FieldType, parameters_of
+from zapdb.migrations.operations.operation import (
     NumberAllocator,
     Operation,
     Reversibility,
@@ -21,16 +31,6 @@ from zapdb.migrations.operations.base import (
     canonical_expression,
     check_expression,
     compute,
-)
-from zapdb.migrations.operations.constraints import require_unused
-from zapdb.migrations.operations.definitions import FieldType, parameters_of
-from zapdb.migrations.structure import (
-    ABSENT,
-    Name,
-    ParsingStopped,
-    ViolationCollector,
-    located,
-    reason,
 )
 from zapdb.records import Derivation
 from zapdb.schema import Field, Schema, TableSchema

@@ -13,7 +13,11 @@ try:  # before the modules that use them
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
-from zapdb.records.arrow.batches import (
+from zapdb.records.arrow.columns import make_column
+from zapdb.records.arrow.decoder import arrow_decoder
+from zapdb.records.arrow.encoder import GivenColumn, column_encoder
+from zapdb.records.arrow.packing import parse_uuids
+from zapdb.records.arrow.record_batches import (
     arrow_schema,
     decode_batch,
     decode_batches,
@@ -22,10 +26,6 @@ from zapdb.records.arrow.batches import (
     read_values,
     to_reader,
 )
-from zapdb.records.arrow.columns import make_column
-from zapdb.records.arrow.decoder import arrow_decoder
-from zapdb.records.arrow.encoder import GivenColumn, column_encoder
-from zapdb.records.arrow.packing import parse_uuids
 from zapdb.records.arrow.whole_columns import PackedRows
 
 __all__ = [

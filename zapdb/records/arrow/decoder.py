@@ -34,7 +34,7 @@ from zapdb.records.layout import NO_REVISION, Layout, decode_prefix, encode_pref
 from zapdb.records.record_name import name_record
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 
 
 class RecordConverter(Protocol):

@@ -23,7 +23,7 @@ from zapdb.records.codec import bind_zones, compiled_with, missing_field
 from zapdb.records.layout import Layout
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
-from zapdb.values.source import Namespace, compile_function, indent
+from zapdb.values.generated_source import Namespace, compile_function, indent
 
 EncodeValues = Callable[[Sequence[Any], Attachments], list[bytes | None]]
 

@@ -12,9 +12,15 @@ import pytest
 import zapdb
 from tests.documents import resolve_documents
 from zapdb.errors import InvalidMigration
-from zapdb.jobs.rollback import roll_back_newest
+from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import OPERATIONS, Chain
-from zapdb.migrations.operations.examples import ALL, ALLOWED, EXAMPLES, EXAMPLES_REFUSED, FIRST
+from zapdb.migrations.operations.operation_examples import (
+    ALL,
+    ALLOWED,
+    EXAMPLES,
+    EXAMPLES_REFUSED,
+    FIRST,
+)
 from zapdb.records import Layout, asdict
 from zapdb.storage import connect
 

@@ -17,7 +17,7 @@ from tests.documents import PEOPLE, document, resolve_documents
 from tests.strategies import document_of, extend
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import OPERATIONS, Chain, NumberAllocator
-from zapdb.migrations.structure import Name, Plain, keys_of
+from zapdb.migrations.document_structure import Name, Plain, keys_of
 from zapdb.records import Layout
 from zapdb.records.derivation import subderivations
 from zapdb.schema import Schema, canonical_bytes, fingerprint, read_canonical_bytes, types_in

@@ -3,8 +3,8 @@ import pytest
 from tests.documents import PEOPLE, document, people_of, resolve_documents, show
 from zapdb.errors import InvalidMigration, NotExhaustive
 from zapdb.migrations import Chain
-from zapdb.migrations.operations.base import Fill
 from zapdb.migrations.operations.field import DropField, Restore, RestoreField
+from zapdb.migrations.operations.operation import Fill
 from zapdb.records import Constant, Recast, Restored, SourceField
 from zapdb.schema import ArchivedField
 

@@ -19,17 +19,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatch
 
-from zapdb.records.arrow.columns.base import Column, ColumnPlace, Lists, NumberTooLarge
-from zapdb.records.arrow.columns.nested import CompositeKeyColumn, ListColumn, Part, StructColumn
-from zapdb.records.arrow.columns.numbers import (
+from zapdb.records.arrow.columns.column import Column, ColumnPlace, Lists, NumberTooLarge
+from zapdb.records.arrow.columns.nested_columns import (
+    CompositeKeyColumn,
+    ListColumn,
+    Part,
+    StructColumn,
+)
+from zapdb.records.arrow.columns.number_columns import (
     BooleanColumn,
     DecimalColumn,
     FloatColumn,
     IntegerColumn,
     TextColumn,
 )
-from zapdb.records.arrow.columns.strings import BytesColumn, EnumColumn, JsonColumn, UuidColumn
-from zapdb.records.arrow.columns.times import DateColumn, TimestampColumn, ZonedColumn
+from zapdb.records.arrow.columns.string_columns import (
+    BytesColumn,
+    EnumColumn,
+    JsonColumn,
+    UuidColumn,
+)
+from zapdb.records.arrow.columns.time_columns import DateColumn, TimestampColumn, ZonedColumn
 from zapdb.values import (
     Binary,
     Boolean,

@@ -1,0 +1,156 @@
+"""Nodes: a process registers, renews its lease from a thread of its own, and is evicted.
+
+A node registers its row for other processes, holds a lease, and renews it. Every writing
+transaction checks the lease's epoch, so a node that was evicted can't commit (rules 9 and 10)."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+
+from zapdb import release
+from zapdb.catalog import rows
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.leases import Owner, Renewal
+from zapdb.catalog.cluster.level import check_level, read_level, try_raise_level
+from zapdb.catalog.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
+from zapdb.catalog.cluster.stamping import Stamping
+from zapdb.catalog.row_kinds import NodeRow
+from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
+from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
+from zapdb.log.incarnations import ensure_incarnation
+from zapdb.storage import Connection, Storage, TransactionMode
+
+logger = logging.getLogger("zapdb.nodes")
+
+
+def register(
+    storage: Storage,
+    files_end: int,
+    *,
+    served_position: int | None = None,
+    pending: dict[int, str] | None = None,
+    datasets: dict[str, tuple[str, str]] | None = None,
+) -> Node:
+    """Enter this process as a node; raises `IncompatibleVersion` below the database's level.
+
+    `NodeRow` explains the arguments. The node's id is the storage's `node_id`, which the server's
+    sessions have in their names. A second node of the same storage gets another id.
+    """
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        check_level(connection, lock=True)  # whichever commits second sees the other
+        is_first = rows.get(connection, NodeRow, storage.node_id) is None
+        owner = Owner.here(storage.node_id if is_first else None)
+        lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
+        row = NodeRow(
+            owner.id,
+            release.__version__,
+            release.LEVEL,
+            files_end,
+            files_end if served_position is None else served_position,
+            pending or {},
+            datasets or {},
+        )
+        rows.put(connection, row)
+    _try_raise_level(storage)
+    return Node.of(lease, row)
+
+
+def deregister(storage: Storage, node: Node) -> None:
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        remove_node(connection, node.id)
+    _try_raise_level(storage)
+
+
+def _try_raise_level(storage: Storage) -> None:
+    with suppress(ZapdbError):  # what others do does not keep this process from coming or going
+        try_raise_level(storage)
+
+
+def evict_dead_nodes(storage: Storage, older_than_seconds: float) -> list[Node]:
+    """Evict nodes whose lease expired at least this long ago, and return them. Takes the gate if
+    there are such nodes."""
+    if not _list_dead(storage.connection(), older_than_seconds):
+        return []
+    with storage.transaction(TransactionMode.DDL) as connection:
+        dead = _list_dead(connection, older_than_seconds)
+        for node in dead:
+            evict(connection, node)
+    return dead
+
+
+def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
+    before = connection.storage.now_us(connection) - int(older_than_seconds * 1e6)
+    return [
+        node
+        for node, alive in list_nodes(connection)
+        if not alive and (not older_than_seconds or node.lease.expires_at <= before)
+    ]
+
+
+def require_own_lease(connection: Connection, node: Node, found: int | None, epoch: int) -> None:
+    """Check, in every writing transaction, the stored epoch of its node's lease: it must not be
+    below what was known when the transaction began.
+
+    Raises `LeaseLost`, and `IncompatibleVersion` if the lease was lost because the level rose above
+    this release.
+    """
+    if found is None or found < epoch:
+        check_level(connection)
+        raise node.own.lost(found)
+
+
+class Heartbeat(Renewal):
+    """Renews a node's lease in the background until it is stopped.
+
+    It also raises the level if that is automatic, deletes rows of nodes that died long ago, ends
+    sessions that hold the gate although their process is dead. One node's lets processes that write
+    nothing see the newest changes of the change log (`stamping`).
+    """
+
+    def __init__(self, storage: Storage, node: Node) -> None:
+        self.level: int | None = None
+        """The database's level as the last heartbeat saw it."""
+        self._node = node
+        self._stamping = Stamping(storage, node.lease.owner)
+        super().__init__(
+            storage, [node.lease], NODE_LEASE_SECONDS, NODE_HEARTBEAT_SECONDS, "zapdb-heartbeat"
+        )
+
+    def beat(self) -> None:
+        try:
+            with self._storage.transaction(TransactionMode.CATALOG) as connection:
+                self.level = read_level(connection)
+                check_level(connection)
+                expires = self._storage.now_us(connection) + int(NODE_LEASE_SECONDS * 1e6)
+                epoch = self._node.own.rise(connection, f", expires_at = {expires}")
+            self._node.own.note(epoch)
+            ensure_incarnation(self._storage)
+            self._look_after_others()
+            self._give_stamps()
+        except LeaseLost as error:
+            raise LeaseLost(f"{error.message}; its writes are refused") from error
+        except IncompatibleVersion as error:
+            logger.error("this process is too old now, its writes are refused: %s", error)
+            with suppress(ZapdbError):  # or its lease ends by itself
+                deregister(self._storage, self._node)
+            raise LeaseLost("this process is no longer a node") from error
+
+    def stop(self) -> None:
+        super().stop()
+        with suppress(ZapdbError):  # or the lease expires
+            self._stamping.end()
+
+    def _give_stamps(self) -> None:
+        """What is wrong there keeps no process from its lease."""
+        try:
+            self._stamping.beat()
+        except ZapdbError as error:
+            if not self._storage.is_closed:
+                logger.warning("changes got no stamp, which is tried again: %s", error)
+
+    def _look_after_others(self) -> None:
+        self._storage.end_dead_holders()
+        try_raise_level(self._storage)
+        for node in evict_dead_nodes(self._storage, NODE_KEPT_SECONDS):
+            logger.info("the row of a process that died long ago was removed: %s", node)

@@ -1,0 +1,80 @@
+"""The rows of nodes: the processes that have the database open.
+
+A row is as of the registration. A node is live while its lease is valid. A dead node may still wake
+up, so code that relies on its death evicts it first, with the gate (rules 7, 9).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from zapdb.catalog import rows
+from zapdb.catalog.cluster.leases import Lease, delete_lease, list_leases
+from zapdb.catalog.row_kinds import NodeRow
+from zapdb.logs import log_event
+from zapdb.storage import Connection
+from zapdb.storage.own_lease import OwnLease
+
+logger = logging.getLogger("zapdb.nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A registered process: its lease and its row; the process itself has `own`."""
+
+    lease: Lease
+    row: NodeRow = field(hash=False)
+    own: OwnLease = field(hash=False, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, lease: Lease, row: NodeRow) -> Node:
+        return cls(lease, row, OwnLease(lease.name, lease.epoch))
+
+    @property
+    def id(self) -> str:
+        return self.row.id
+
+    def __str__(self) -> str:
+        return str(self.lease.owner)
+
+
+def has_migration(node: Node, number: int, digest: str) -> bool:
+    """Return whether the node's files contain this migration: they reach its number, with its
+    digest."""
+    return node.row.files_end >= number and node.row.pending_digests.get(number, digest) == digest
+
+
+def lease_name(node_id: str) -> str:
+    return f"node/{node_id}"
+
+
+def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
+    """Return every registered node, and whether it is live; the oldest node is first."""
+    now = connection.storage.now_us(connection)
+    found = {row.id: row for row in rows.list_rows(connection, NodeRow)}
+    leases = sorted(list_leases(connection, "node/"), key=lambda lease: (lease.since, lease.name))
+    # One without a lease is being evicted, or registered, at this moment.
+    return [
+        (Node.of(lease, found[lease.owner.id]), not lease.is_over(now))
+        for lease in leases
+        if lease.owner.id in found
+    ]
+
+
+def remove_node(connection: Connection, node_id: str) -> None:
+    rows.delete(connection, NodeRow, node_id)
+    delete_lease(connection, lease_name(node_id))
+
+
+def evict(connection: Connection, node: Node) -> None:
+    """Evict a node inside a DDL transaction: its transactions can't commit from now on."""
+    remove_node(connection, node.id)
+    log_event(
+        logger,
+        "node.evicted",
+        "a process was evicted: its writes are refused from now on",
+        level=logging.WARNING,
+        node=node.id,
+        owner=str(node.lease.owner),
+    )

@@ -1,0 +1,290 @@
+"""The stored migrations: read, verified by their digests, and added.
+
+A stored migration is its canonical structure with its digest, and the numbers that were allocated
+to it. The digest is computed again at every open. A mismatch is corruption, never a conflict.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import cbor2
+import sqlalchemy as sa
+from msgspec import structs
+
+from zapdb.catalog import principal, rows
+from zapdb.catalog.cache import LoadedRows
+from zapdb.catalog.row_kinds import ChainState
+from zapdb.errors import CorruptCatalog
+from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
+from zapdb.schema import Schema
+from zapdb.storage import Connection
+from zapdb.storage.cells import as_text, checked, reading
+from zapdb.storage.fixed_tables import MIGRATIONS
+from zapdb.values.json import dumps
+
+NO_MIGRATIONS: Final = ChainState(stored_end=0, newest_id=0, digest="", rolling_back=None)
+
+STORED = "stored"
+ROLLED_BACK = "rolled_back"
+
+
+def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
+    """Return the chain's row; raises `CorruptCatalog` if it is missing."""
+    return _require_state(rows.get(connection, ChainState, lock=lock))
+
+
+def find_chain_state(found: LoadedRows) -> ChainState:
+    """Return the chain's row from rows that may have been read before."""
+    return _require_state(found.get(ChainState))
+
+
+def _require_state(state: ChainState | None) -> ChainState:
+    if state is None:
+        raise CorruptCatalog(
+            "the catalog's `chain` row is missing",
+            table="zapdb_catalog",
+            hint="restore it from a backup",
+        )
+    return state
+
+
+_COLUMNS: Final = (
+    MIGRATIONS.c.id,
+    MIGRATIONS.c.number,
+    MIGRATIONS.c.name,
+    MIGRATIONS.c.summary,
+    MIGRATIONS.c.state,
+    MIGRATIONS.c.digest,
+    MIGRATIONS.c.structure,
+    MIGRATIONS.c.numbers,
+    MIGRATIONS.c.source_hash,
+)
+"""What `_verify` takes, in its order."""
+_SELECT: Final = f"SELECT {', '.join(column.name for column in _COLUMNS)} FROM zapdb_migrations"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMigration:
+    """Verify one row."""
+
+    id: int
+    number: int
+    name: str
+    summary: str
+    state: str
+    digest: str
+    structure: bytes
+    drawn: dict[str, list[int]]
+    source_hash: bytes
+
+    @property
+    def label(self) -> str:
+        return label(self.number, self.name)
+
+    @property
+    def replaces(self) -> tuple[str, ...]:
+        """The digests of the migrations that it replaces, if it is a squash."""
+        with reading(MIGRATIONS.name):
+            found = cbor2.loads(self.structure).get("replaces", ())
+            return tuple(map(as_text, found))
+
+
+def source_hash(source: bytes) -> bytes:
+    return hashlib.sha256(source).digest()
+
+
+class CounterAllocator(NumberAllocator):
+    """Draws numbers from the database's counters, in the transaction that stores the migration.
+
+    `expected` are as many of each kind as it will need, such as those that it drew when it was
+    validated: they are drawn by one statement.
+    """
+
+    def __init__(self, connection: Connection, expected: Mapping[str, Sequence[int]]) -> None:
+        super().__init__()
+        self.connection = connection
+        self._expected = {kind: len(numbers) for kind, numbers in expected.items()}
+        self._drawn: dict[str, Iterator[int]] = {}
+
+    def allocate(self, kind: Any) -> int:
+        number = next(self._drawn.get(kind, iter(())), None)
+        if number is not None:
+            return number
+        count = self._expected.pop(kind, 1)
+        first = rows.draw(self.connection, kind, count)
+        self._drawn[kind] = iter(range(first + 1, first + count))
+        return first
+
+
+def provisional_numbers() -> NumberAllocator:
+    """Draws numbers to validate unstored migrations; they collide with no others."""
+    return NumberAllocator(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
+
+
+def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
+    """Return the stored migrations in order; raises `CorruptCatalog` for a damaged one, a gap, or
+    an end that differs from the chain's row."""
+    stored = connection.fetch_all(f"{_SELECT} WHERE state = '{STORED}' ORDER BY number")
+    found = [_verify(row) for row in checked(_COLUMNS, stored)]
+    start = found[0].number if found and found[0].replaces else 1
+    for expected, migration in enumerate(found, start):
+        if migration.number != expected:
+            raise CorruptCatalog(
+                "a stored migration is missing",
+                number=expected,
+                stored=", ".join(str(m.number) for m in found),
+                hint="the zapdb_migrations table was tampered with: restore it from a backup",
+            )
+    last = (found[-1].number, found[-1].id, found[-1].digest) if found else (0, 0, "")
+    if last != (state.stored_end, state.newest_id, state.digest):
+        raise CorruptCatalog(
+            "the stored migrations do not end where the catalog says",
+            stored=found[-1].label if found else "(none)",
+            stored_end=state.stored_end,
+            hint="zapdb_migrations or zapdb_catalog was tampered with: restore both from a backup",
+        )
+    return found
+
+
+def _verify(row: Sequence[Any]) -> StoredMigration:
+    """One row of `_COLUMNS`."""
+    id, number, name, summary, state, digest, stored_structure, numbers, source_hash = row
+    structure = bytes(stored_structure)
+    found = digest_of(structure)
+    if found != digest:
+        raise CorruptCatalog(
+            "a stored migration does not match its own digest",
+            migration=label(number, name),
+            stored=digest,
+            found=found,
+            hint="the zapdb_migrations table was tampered with: restore this row from a backup",
+        )
+    try:
+        drawn = cbor2.loads(bytes(numbers))
+        if not isinstance(drawn, dict):
+            raise TypeError(type(drawn))
+    except (cbor2.CBORDecodeError, TypeError) as error:
+        raise CorruptCatalog(
+            "the numbers of a stored migration can't be read",
+            migration=label(number, name),
+            hint="restore this row of zapdb_migrations from a backup",
+        ) from error
+    return StoredMigration(
+        id, number, name, summary, state, digest, structure, drawn, bytes(source_hash)
+    )
+
+
+def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) -> Chain:
+    """Return the chain of stored migrations, from their structures; it continues `chain`."""
+    migrations = list(chain.migrations) if chain is not None else []
+    if chain is not None and not stored:
+        return chain
+    for row in stored:
+        before = migrations[-1].after if migrations else Schema()
+        migration = read_stored(row.structure, row.name, row.summary, row.drawn, before)
+        if migration.number != row.number:
+            raise CorruptCatalog(
+                "a stored migration is in the place of another",
+                migration=row.label,
+                found=migration.number,
+                hint="restore the zapdb_migrations table from a backup",
+            )
+        migrations.append(migration)
+    return Chain(tuple(migrations))
+
+
+def read_chain_at(connection: Connection, time_us: int, *, with_rolled_back: bool) -> Chain | None:
+    """Return the chain as it was at a time, with the migrations that were rolled back after it; and
+    `with_rolled_back` with the one that was rolled back just then. None if it can't be told."""
+    at = MIGRATIONS.c
+    kept = at.rolled_back_at >= time_us if with_rolled_back else at.rolled_back_at > time_us
+    query = sa.select(*_COLUMNS).where(
+        at.stored_at <= time_us, sa.or_(at.rolled_back_at.is_(None), kept)
+    )
+    newest = {
+        made.number: made
+        for made in map(_verify, connection.core_execute(query.order_by(at.id)).fetchall())
+    }
+    stored = [newest[number] for number in sorted(newest)]
+    start = stored[0].number if stored else 1
+    if [made.number for made in stored] != list(range(start, start + len(stored))):
+        return None
+    if stored and start > 1 and not stored[0].replaces:
+        return None
+    return read_chain(stored)
+
+
+def read_chains_to(connection: Connection, number: int) -> Iterator[Chain]:
+    """Yield the chains that ever ended with a migration of this number, the newest first: each as
+    it was when that migration was stored, which those before it can't be rolled back behind."""
+    at = MIGRATIONS.c
+    query = sa.select(at.stored_at).where(at.number == number).order_by(at.id.desc())
+    for (stored_at,) in connection.core_execute(query).fetchall():
+        chain = read_chain_at(connection, stored_at, with_rolled_back=False)
+        if chain is not None:
+            yield chain.up_to(number)
+
+
+def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
+    """Return (number, digest) of migrations that were rolled back; they are never applied again
+    automatically."""
+    found = connection.fetch_all(
+        f"SELECT number, digest FROM zapdb_migrations WHERE state = '{ROLLED_BACK}'"
+    )
+    read = checked((MIGRATIONS.c.number, MIGRATIONS.c.digest), found)
+    return {(number, digest) for number, digest in read}
+
+
+def store(connection: Connection, migration: Migration, source: bytes) -> None:
+    """Add a migration after the newest, inside a DDL transaction."""
+    id = rows.draw_identity(connection, "migration")
+    written = {
+        "id": id,
+        "number": migration.number,
+        "name": migration.name,
+        "summary": migration.summary,
+        "state": STORED,
+        "digest": migration.digest,
+        "structure": migration.structure,
+        "numbers": dumps(migration.drawn),
+        "source_hash": source_hash(source),
+        "stored_at": connection.storage.now_us(connection),
+        "stored_by": principal.current(),
+    }
+    marks = ", ".join([connection.storage.placeholder] * len(written))
+    connection.run(
+        f"INSERT INTO zapdb_migrations ({', '.join(written)}) VALUES ({marks})",
+        [*written.values()],
+    )
+    rows.put(connection, ChainState(migration.number, id, migration.digest, None))
+
+
+def mark_rolled_back(connection: Connection, number: int) -> None:
+    """Remove the newest migration from the chain, inside a DDL transaction."""
+    connection.core_execute(
+        sa.update(MIGRATIONS)
+        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
+        .values(
+            state=ROLLED_BACK,
+            rolled_back_at=connection.storage.now_us(connection),
+            rolled_back_by=principal.current(),
+        )
+    )
+    newest = connection.core_execute(
+        sa.select(MIGRATIONS.c.number, MIGRATIONS.c.id, MIGRATIONS.c.digest)
+        .where(MIGRATIONS.c.state == STORED)
+        .order_by(MIGRATIONS.c.number.desc())
+        .limit(1)
+    ).one_or_none()
+    end, id, digest = (0, 0, "") if newest is None else newest
+    rows.put(connection, ChainState(end, id, digest, None))
+
+
+def mark_rolling_back(connection: Connection, number: int) -> None:
+    """Mark a migration as being rolled back, inside a DDL transaction."""
+    state = read_chain_state(connection, lock=True)
+    rows.put(connection, structs.replace(state, rolling_back=number))

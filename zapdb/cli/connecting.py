@@ -1,0 +1,128 @@
+"""The options that say which database a command is about, and how the command opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+import zapdb
+from zapdb.activation import TenantCatalog, schema_history_recovery
+from zapdb.catalog import DEFAULT_TENANT_NAME
+from zapdb.catalog.cluster import ensure_database
+from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.tenants import find_tenant
+from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
+
+if TYPE_CHECKING:
+    from zapdb.database import Database
+
+
+@dataclass(frozen=True)
+class DatabaseOptions:
+    """The database that a command is about."""
+
+    database: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            "-d",
+            metavar="URL",
+            envvar="ZAPDB_DATABASE",
+            help="The database, such as sqlite:///todo.db; else `database` under `[tool.zapdb]` "
+            "in ./pyproject.toml.",
+        ),
+    ] = None
+
+    @property
+    def address(self) -> str:
+        """Raises `UsageError` if none is given."""
+        return find_database(self.database)
+
+    @property
+    def tenant_name(self) -> str:
+        return find_tenant_name(None)
+
+    @contextmanager
+    def connected(self) -> Iterator[Storage]:
+        """The storage of the database, whatever is in it; closed at the end."""
+        storage = connect(self.address)
+        try:
+            yield storage
+        finally:
+            storage.close()
+
+    @contextmanager
+    def with_rows(self) -> Iterator[Storage]:
+        """The storage of a database with migrations.
+
+        Raises `PendingMigrations` for one that is empty or missing.
+        """
+        with self.connected() as storage:
+            ensure_database(storage, create=False)
+            yield storage
+
+    @contextmanager
+    def opened(self) -> Iterator[tuple[Storage, TenantCatalog]]:
+        """A database with migrations, as the tenant sees it; raises `PendingMigrations`."""
+        with self.with_rows() as storage:
+            yield storage, self.read_catalog(storage)
+
+    def read_catalog(self, storage: Storage) -> TenantCatalog:
+        """The tenant catalog of the tenant that the command is about."""
+        return read_tenant_catalog(storage, self.tenant_name)
+
+    def read_catalog_if_any(self, storage: Storage) -> TenantCatalog | None:
+        """The same, or None if the database is empty or missing; nothing is created."""
+        if read_storage_version(storage) is None:
+            return None
+        ensure_database(storage, create=False)
+        return self.read_catalog(storage)
+
+
+@dataclass(frozen=True)
+class TenantOptions(DatabaseOptions):
+    """The database and the tenant that a command is about."""
+
+    tenant: Annotated[
+        str | None,
+        typer.Option(
+            "--tenant",
+            metavar="NAME",
+            envvar="ZAPDB_TENANT",
+            help="The tenant; else `tenant` under `[tool.zapdb]` in ./pyproject.toml, else "
+            f"`{DEFAULT_TENANT_NAME}`.",
+        ),
+    ] = None
+
+    @property
+    def tenant_name(self) -> str:
+        return find_tenant_name(self.tenant)
+
+    def open(self, *, read_only: bool = False) -> Database:
+        """The database as applications open it."""
+        return zapdb.open(self.address, tenant=self.tenant_name, read_only=read_only)
+
+    @contextmanager
+    def opened_for(self) -> Iterator[tuple[Storage, int]]:
+        """A database with migrations, and the number of the tenant; no missing history begins.
+
+        Raises `PendingMigrations` for a database that is empty or missing, and `UnknownName`.
+        """
+        with self.with_rows() as storage:
+            with storage.transaction(TransactionMode.READ) as connection:
+                check_level(connection)
+                number = find_tenant(connection, self.tenant_name).number
+            yield storage, number
+
+
+def read_tenant_catalog(storage: Storage, name: str | None = None) -> TenantCatalog:
+    """The tenant catalog of the tenant with the name."""
+    connection = storage.connection()
+    check_level(connection)
+    number = find_tenant(connection, find_tenant_name(name)).number
+    return schema_history_recovery.load_or_recover(storage, number)

@@ -1,5 +1,0 @@
-"""The cluster: the processes that have the database open, their leases, and their level."""
-
-from zapdb.cluster.bootstrap import ensure_database
-
-__all__ = ["ensure_database"]

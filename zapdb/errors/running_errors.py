@@ -1,0 +1,115 @@
+"""Errors at run time: concurrency, jobs, the database driver, optional packages."""
+
+from __future__ import annotations
+
+from zapdb.errors.zapdb_error import ZapdbError
+
+
+class ConcurrencyError(ZapdbError):
+    code = "concurrency"
+    rpc_status = "ABORTED"
+
+
+class GateTimeout(ConcurrencyError, TimeoutError):
+    code = "concurrency.gate_timeout"
+
+
+class LeaseLost(ConcurrencyError):
+    code = "concurrency.lease_lost"
+
+
+class LeaseHeld(ConcurrencyError):
+    code = "concurrency.lease_held"
+
+
+class RollbackInProgress(ConcurrencyError):
+    code = "concurrency.rollback_in_progress"
+    rpc_status = "UNAVAILABLE"
+
+
+class CatalogBehind(ConcurrencyError, TimeoutError):
+    code = "concurrency.catalog_behind"
+
+
+class ConnectionsBusy(ConcurrencyError, TimeoutError):
+    """No connection for a transaction became free in time."""
+
+    code = "concurrency.connections_busy"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
+class TransactionConflict(ConcurrencyError):
+    code = "concurrency.conflict"
+
+
+class CatalogChanged(TransactionConflict):
+    """The tenant catalog that this process has loaded is not active any more: the operation has to
+    be repeated with the present one. zapdb does so itself, within the retry policies of its
+    limits."""
+
+    code = "concurrency.catalog_changed"
+
+
+class UpdateConflict(ConcurrencyError):
+    """A record was changed between reading it and `update(…, if_unchanged=record)`."""
+
+    code = "concurrency.update_conflict"
+
+
+class CommitUnknown(ConcurrencyError):
+    code = "concurrency.commit_unknown"
+    rpc_status = "UNKNOWN"
+
+
+class JobError(ZapdbError):
+    code = "job"
+
+
+class ExecutorMismatch(JobError):
+    code = "job.executor_mismatch"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class StorageError(ZapdbError):
+    code = "storage"
+    rpc_status = "UNAVAILABLE"
+
+
+class DiskFull(StorageError):
+    """The disk is full, and nothing was written."""
+
+    code = "storage.full"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
+class WritesRefused(StorageError):
+    """The database takes no writes from this process: its role may only read, the server is a
+    standby, or the file can't be written."""
+
+    code = "storage.writes"
+    rpc_status = "PERMISSION_DENIED"
+
+
+class HistoryUnreachable(StorageError):
+    """The directory of the history store is not there, or can't be written to."""
+
+    code = "storage.history"
+
+
+class DatabaseReplaced(StorageError):
+    """The file of an open SQLite database was moved, deleted or replaced."""
+
+    code = "storage.replaced"
+    rpc_status = "FAILED_PRECONDITION"
+
+
+class MissingExtra(ZapdbError, ImportError):
+    code = "extra.missing"
+
+    @classmethod
+    def named(cls, extra: str, package: str) -> MissingExtra:
+        return cls(
+            "an optional dependency is not installed",
+            package=package,
+            hint=f"pip install 'zapdb[{extra}]'",
+        )

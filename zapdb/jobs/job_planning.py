@@ -1,0 +1,229 @@
+"""Plan the jobs that the active schema needs: indexes to build, records to convert, constraints.
+
+Planning stores jobs with their ranges, supersedes those that are not needed any more, and puts the
+most urgent first: a job's priority says how urgent it is, unless an operator has changed it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Final
+
+from msgspec import structs
+
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
+from zapdb.activation.rollback import TableRollback
+from zapdb.catalog.row_kinds import Job, JobKind
+from zapdb.errors import CatalogChanged
+from zapdb.jobs.findings import clear_findings
+from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
+from zapdb.jobs.job_types import JOB_TYPES, type_of
+from zapdb.jobs.known_catalog import load_job_catalog
+from zapdb.jobs.quarantine import clear_quarantine
+from zapdb.limits import CATALOG
+from zapdb.migrations.chain import digest_chain
+from zapdb.storage import EntryStatements, RecordStatements, Storage, TransactionMode
+from zapdb.storage.retries import retry
+from zapdb.storage.statements import catalog_version_sql
+
+REBUILT_PRIORITY: Final = 800
+"""That of an index that queries used until its datasets changed."""
+
+
+def plan_jobs(
+    storage: Storage,
+    tenant: int,
+    kinds: Collection[JobKind] = ("index", "convert", "validate"),
+    *,
+    is_by_hand: bool = False,
+    retries_quarantined: bool = False,
+    known: TenantCatalog | None = None,
+) -> list[Job]:
+    """Plan whatever the tenant's tables need now; returns the planned jobs of `kinds`, by priority.
+
+    Indexes come first, since queries wait for them, and of these the ones that queries used until
+    their datasets changed; then validations, then conversions. Paused jobs are left out, and so are
+    cancelled and blocked ones, unless they are planned again because somebody started the run
+    (`is_by_hand`). Ones that records in quarantine block are planned again by `retries_quarantined`
+    only. The chain is not read again if `known`, of any tenant, has it.
+    """
+    plan_one = partial(
+        plan_job,
+        storage,
+        is_by_hand=is_by_hand,
+        retries_quarantined=retries_quarantined,
+    )
+    plan = partial(_plan_jobs, storage, tenant, kinds, plan_one, known)
+    return retry(CATALOG, plan, on=CatalogChanged)
+
+
+def _plan_jobs(
+    storage: Storage,
+    tenant: int,
+    kinds: Collection[JobKind],
+    plan_one: Callable[..., Job],
+    known: TenantCatalog | None,
+) -> list[Job]:
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_job_catalog(connection, tenant, known)
+    if catalog.rolling_back is not None:
+        return []
+    needed = list_needed_jobs(catalog)
+    superseded = _supersede_all_but(storage, catalog, {job.id for job in needed})
+    planned = [
+        plan_one(_take_over(job, superseded), _entries_of(storage, catalog, job))
+        for job in needed
+        if job.kind in kinds
+    ]
+    return sort_by_priority(job for job in planned if job.state == "planned")
+
+
+def plan_blocked_again(storage: Storage, tenant: int, known: TenantCatalog | None = None) -> None:
+    """Plan the tenant's blocked jobs again, as a run by hand does: what was in their way may be
+    gone. Those with records in quarantine stay blocked."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_job_catalog(connection, tenant, known)
+        blocked = [job for job in list_jobs(connection, tenant) if is_blocked(job)]
+    for job in blocked if catalog.rolling_back is None else ():
+        plan_job(storage, job, _entries_of(storage, catalog, job), is_by_hand=True)
+
+
+def is_blocked(job: Job) -> bool:
+    """Whether a job that the active schema may need is blocked."""
+    return job.state == "blocked" and type_of(job).needed
+
+
+def sort_by_priority(jobs: Iterable[Job]) -> list[Job]:
+    """The most urgent first; equally urgent ones stay in their order."""
+    return sorted(jobs, key=lambda job: -job.priority)
+
+
+def _take_over(job: Job, superseded: list[Job]) -> Job:
+    """Return a job with the throttle, and the pause, of the one in whose place it comes."""
+    for old in superseded:
+        if type_of(job).takes_over and (old.kind, old.table) == (job.kind, job.table):
+            return structs.replace(
+                job,
+                state="paused" if old.state == "paused" else job.state,
+                priority=old.priority,
+                throttle=old.throttle,
+                changed_at=old.changed_at,
+                changed_by=old.changed_by,
+                held_at=old.held_at,
+                held_by=old.held_by,
+            )
+    return job
+
+
+def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStatements | None:
+    """Return the entries that a job goes through if it rewrites an index, else None."""
+    for descriptor in catalog.tables.values():
+        for index in descriptor.indexes:
+            if job.kind == "index" and index.build == job.target and index.state == "rewriting":
+                records = RecordStatements(storage, job.table, job.tenant)
+                return EntryStatements(storage, index.entry_table, records)
+    return None
+
+
+def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
+    """Return the jobs that the active schema needs, done or not, as they are planned."""
+    to_build = [
+        (descriptor, index)
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
+        if index.needs_build
+    ]
+    needed = [
+        _new_job(catalog, descriptor, "index", index.build, catalog.position, _fingerprints(index))
+        for descriptor, index in to_build
+    ]
+    needed += [
+        _new_job(
+            catalog,
+            descriptor,
+            "convert",
+            descriptor.layout_revision,
+            descriptor.origins[descriptor.layout_revision],
+            {},
+        )
+        for descriptor in catalog.tables.values()
+        if descriptor.layout_revision > min(descriptor.layouts)
+    ]
+    needed += [
+        _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
+        for descriptor in catalog.tables.values()
+        if descriptor.unvalidated
+    ]
+    return needed
+
+
+def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
+    return {name: dataset.fingerprint for name, dataset in index.built_with.items()}
+
+
+def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str]) -> list[Job]:
+    """Supersede the jobs that the active schema does not need; returns them as they were.
+
+    Raises `CatalogChanged`, with nothing done, if the tenant catalog is no longer the active one: a
+    process with a newer one may have planned some of the jobs.
+    """
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        unwanted = [
+            job
+            for job in list_jobs(connection, catalog.tenant)
+            if type_of(job).needed and job.state in OPEN_STATES and job.id not in needed
+        ]
+        (version,) = connection.fetch_one(catalog_version_sql(catalog.tenant))
+        if version != catalog.version:
+            raise CatalogChanged(
+                "the schema kept changing while jobs were planned",
+                database=storage.shown_url,
+                hint="run it again when the running migrations have finished",
+            )
+        for job in unwanted:
+            clear_findings(connection, job.id)
+            clear_quarantine(connection, job.id)
+            set_state(connection, structs.replace(job, findings=()), "superseded")
+    return unwanted
+
+
+def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
+    """Return the job that converts a table's records back, for the running rollback.
+
+    Records that could not be read are tried again.
+    """
+    target, descriptor = rollback.revision or 0, rollback.descriptor
+    job = _new_job(catalog, descriptor, "roll_back", target, catalog.position, {})
+    return plan_job(storage, job, retries_quarantined=True)
+
+
+def _new_job(
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    kind: JobKind,
+    target: int,
+    position: int,
+    datasets: dict[str, str],
+) -> Job:
+    priority = JOB_TYPES[kind].priority
+    if kind == "index" and any(i.build == target and i.is_rebuilt for i in descriptor.indexes):
+        priority = REBUILT_PRIORITY
+    # The chain is part of the name: after a rollback and another migration, the same revision may
+    # be needed again by way of other changes.
+    chain = digest_chain(catalog.chain, position)
+    return Job(
+        f"{kind}/{catalog.tenant}/{descriptor.schema.number}/{target}/{chain[:12]}",
+        kind,
+        catalog.tenant,
+        descriptor.schema.number,
+        descriptor.schema.name,
+        target,
+        position,
+        chain,
+        datasets,
+        "planned",
+        0,
+        0,
+        priority,
+    )

@@ -1,0 +1,221 @@
+"""Verification of a tenant: every record decodes, and every index holds exactly the entries of its
+records.
+
+Every stored migration can be activated and rolled back.
+
+Every record satisfies the validated checks and references.
+
+Every entry of the schema history has the fingerprint of its table schema, and the table schema that
+the migrations lead to; entries of dropped tables, too.
+
+Every blob that a record or an archived value refers to exists and has the size that is said there,
+and its chunks are the bytes that were written. Blobs that no record owns are no problem: the sweep
+deletes them.
+
+No record has a lower revision than is noted of its range of keys.
+
+With a runner, that is the work of jobs (`verifying`); without, one snapshot shows it all, and
+nothing is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.catalog.row_kinds import Job
+from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.errors import CorruptionError, JobError
+from zapdb.jobs.blob_sweep import count_blobs
+from zapdb.jobs.job_run import Runner, run_job
+from zapdb.jobs.record_checks import (
+    Problem,
+    check_history,
+    count_entries,
+    list_archived_tables,
+    open_checks,
+)
+from zapdb.jobs.verification_jobs import plan_verification
+from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
+from zapdb.records import group_by_revision
+from zapdb.schema import TableSchema
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage.cells import as_bytes
+from zapdb.storage.data_tables import list_record_tables
+from zapdb.tables.indexes import BoundTable
+
+
+@dataclass(frozen=True, slots=True)
+class TableReport:
+    """The problems of one table; `problems` has the first ones, `problem_count` the number of all.
+
+    There is one report for each active table, and one for each dropped table whose archived records
+    or whose history have problems.
+    """
+
+    table: str
+    records: int
+    revisions: dict[int, int]
+    entries: dict[str, int]
+    building: tuple[str, ...]
+    problem_count: int
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobsReport:
+    """How many blobs the database has, and how many of them no record owns."""
+
+    blobs: int
+    unowned: int
+
+
+class _Found:
+    """Counts problems, and keeps the first ones."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.shown: list[str] = []
+        self.what = set[str]()
+
+    def add(self, problems: Iterable[Problem]) -> None:
+        for problem in problems:
+            self.count += 1
+            self.what.add(problem.what)
+            if len(self.shown) < VIOLATIONS_SHOWN_MAX:
+                self.shown.append(problem.text)
+
+
+def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
+    """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+        check_migrations(catalog)
+        found = {
+            table.number: _verify_table(connection, catalog, table)
+            for table in _list_tables(connection, catalog)
+        }
+        return _report(connection, catalog, found)
+
+
+def check_migrations(catalog: TenantCatalog) -> None:
+    """Raise unless every stored migration can be activated and rolled back."""
+    for migration in catalog.chain.migrations:
+        migration.check()
+
+
+def _list_tables(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
+    present = set(list_record_tables(connection))
+    tables = [descriptor.schema for descriptor in catalog.tables.values()]
+    return tables + [one for one in list_archived_tables(catalog) if one.number in present]
+
+
+def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> _Found:
+    checks, found = open_checks(connection.storage, catalog, table.number), _Found()
+    assert checks is not None, "the table is one of the catalog's"
+    after = b""
+    while page := connection.fetch_all(checks.records.page_sql, (after, PAGE_RECORDS_MAX)):
+        records = [(as_bytes(key), as_bytes(value)) for key, value in page]
+        found.add(checks.check_page(connection, records))
+        after = records[-1][0]
+    found.add(checks.check_table(connection, found.what))
+    return found
+
+
+def verify_by_jobs(storage: Storage, tenant: int, runner: Runner) -> list[TableReport]:
+    """The same by jobs; raises `JobError` if an operator holds one of them back."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        check_migrations(load_tenant_catalog(connection, tenant))
+    ended = []
+    for job in plan_verification(storage, tenant):
+        report = run_job(storage, job, runner)
+        if report is None:
+            continue  # the table was dropped
+        if report.hold is not None:
+            raise JobError(
+                "the verification is held back",
+                table=job.table_name,
+                reason=str(report.hold),
+                hint=f"`zapdb jobs show {job.id}` tells more; verify again when it may go on",
+            )
+        ended.append(report.job)
+    return report_jobs(storage, tenant, ended)
+
+
+def report_jobs(storage: Storage, tenant: int, jobs: Sequence[Job]) -> list[TableReport]:
+    """What jobs of a verification have found, with the counts of now."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+        found = {job.table: _Found() for job in jobs}
+        for job in jobs:
+            for finding in job.findings:
+                found[job.table].count += finding.count
+                found[job.table].shown += finding.examples
+        return _report(connection, catalog, found)
+
+
+def _report(
+    connection: Connection, catalog: TenantCatalog, found: dict[int, _Found]
+) -> list[TableReport]:
+    """A report for each active table, and for each dropped one with a problem."""
+    reports = []
+    for descriptor in catalog.tables.values():
+        bound = BoundTable(connection.storage, catalog, descriptor)
+        reports.append(_report_active(connection, bound, found.get(bound.schema.number, _Found())))
+    active = {descriptor.schema.number for descriptor in catalog.tables.values()}
+    logs: dict[int, list[RevisionEntry]] = {}
+    for entry in read_entries(connection, catalog.tenant):
+        logs.setdefault(entry.table_number, []).append(entry)
+    for number, log in logs.items():
+        if number in active:
+            continue
+        problems = found.get(number)
+        if problems is None:  # its records are not archived
+            problems = _Found()
+            problems.add(check_history(log, catalog))
+        if problems.count:
+            reports.append(_report_dropped(connection, catalog, log, problems))
+    return reports
+
+
+def _report_active(connection: Connection, bound: BoundTable, found: _Found) -> TableReport:
+    revisions = _count_by_revision(connection, bound.records)
+    return TableReport(
+        bound.schema.name,
+        sum(revisions.values()),
+        revisions,
+        {
+            index.name: count_entries(connection, index)
+            for index in bound.indexes
+            if index.is_readable
+        },
+        tuple(index.name for index in bound.indexes if not index.is_readable),
+        found.count,
+        tuple(found.shown[:VIOLATIONS_SHOWN_MAX]),
+    )
+
+
+def _report_dropped(
+    connection: Connection, catalog: TenantCatalog, log: list[RevisionEntry], found: _Found
+) -> TableReport:
+    number, revisions = log[-1].table_number, dict[int, int]()
+    try:
+        name = log[-1].schema.name
+    except CorruptionError:
+        name = f"(table {number})"
+    if any(table.number == number for table in _list_tables(connection, catalog)):
+        records = RecordStatements(connection.storage, number, catalog.tenant)
+        revisions = _count_by_revision(connection, records)
+    shown = tuple(found.shown[:VIOLATIONS_SHOWN_MAX])
+    return TableReport(name, sum(revisions.values()), revisions, {}, (), found.count, shown)
+
+
+def _count_by_revision(connection: Connection, records: RecordStatements) -> dict[int, int]:
+    return group_by_revision(records.count_by_prefix(connection))
+
+
+def verify_blobs(storage: Storage) -> BlobsReport:
+    """Count the blobs of all tenants; raises `CorruptRecord` where a record can't be read."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        return BlobsReport(*count_blobs(connection))

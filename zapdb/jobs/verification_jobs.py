@@ -1,0 +1,162 @@
+"""Verification as jobs: one for each table, in ranges like all others.
+
+A batch is read in a snapshot of its own, which holds up nobody; then what was found is noted with
+the progress. At the end the table is counted, and its schema history is checked. A job with
+findings ends blocked. Records that can't be read are in its quarantine, too, by their keys.
+
+Each verification is a job of its own, since what was right may be damaged later. One that was
+interrupted goes on where it stopped. A new one takes the place of the one before.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import sqlalchemy as sa
+from msgspec import structs
+
+from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.catalog import rows
+from zapdb.catalog.row_kinds import ConstraintFinding, Job
+from zapdb.jobs.findings import add_findings, clear_findings, merge_findings, read_findings
+from zapdb.jobs.job import (
+    draw_first_fence,
+    insert_ranges,
+    list_jobs,
+    release_ranges,
+    set_state,
+    slice_records,
+)
+from zapdb.jobs.job_types import JOB_TYPES
+from zapdb.jobs.quarantine import clear_quarantine, put_in_quarantine
+from zapdb.jobs.record_checks import (
+    ActiveChecks,
+    Problems,
+    RecordChecks,
+    list_archived_tables,
+    open_checks,
+)
+from zapdb.jobs.work import Findings, ReadingWork, Superseded
+from zapdb.migrations.chain import digest_chain
+from zapdb.schema import TableSchema
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage.data_tables import list_record_tables
+from zapdb.storage.fixed_tables import RANGES
+
+
+class VerifyWork(ReadingWork[Problems]):
+    """Check every record of a table, with its entries, constraints, blobs and archived values."""
+
+    def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
+        super().__init__(storage, catalog, job)
+        checks = open_checks(storage, catalog, job.table)
+        if checks is None or catalog.position < job.position:
+            raise Superseded
+        self.checks: RecordChecks = checks
+
+    @property
+    def condition(self) -> tuple[str, list[Any]]:
+        return "1 = 1", []
+
+    def count_left(self, connection: Connection) -> int:
+        """What can't be read is among the findings."""
+        return 0
+
+    def finish(self) -> Findings:
+        """What was found, and what the table as a whole shows."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, self.job.tenant, self.catalog)
+            checks = open_checks(self.storage, catalog, self.job.table)
+            if checks is None:
+                raise Superseded
+            found = read_findings(connection, self.job.id)
+            whole = to_findings(checks.check_table(connection, {one.what for one in found}))
+            return merge_findings([*whole, *found])
+
+    def examine(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> Problems:
+        return self.checks.check_page(connection, batch)
+
+    def note(self, connection: Connection, found: Problems, number: int) -> None:
+        if not found:
+            return
+        add_findings(connection, self.job.id, number, to_findings(found))
+        unreadable = {
+            one.unreadable: one.text.removeprefix(self.checks.say(one.unreadable))
+            for one in found
+            if one.unreadable is not None
+        }
+        put_in_quarantine(connection, self.job.tenant, self.job.id, unreadable)
+
+
+def to_findings(problems: Problems) -> list[ConstraintFinding]:
+    return [ConstraintFinding(one.what, 1, (one.text,)) for one in problems]
+
+
+def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> list[Job]:
+    """The jobs that verify all tables of a tenant, dropped ones with archived records too.
+
+    Those that are not at their end go on, unless `anew`; those before are deleted.
+    """
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+        known = [one for one in list_jobs(connection, tenant) if one.kind == "verify"]
+        present = set(list_record_tables(connection))
+        tables = [descriptor.schema for descriptor in catalog.tables.values()]
+        tables += [one for one in list_archived_tables(catalog) if one.number in present]
+    goes_on = {one.table: one for one in known if one.state in ("planned", "paused") and not anew}
+    _forget(storage, [one for one in known if one not in goes_on.values()])
+    return [goes_on.get(one.number) or _plan(storage, catalog, one) for one in tables]
+
+
+def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
+    with storage.transaction(TransactionMode.READ) as connection:
+        records = RecordStatements(storage, table.number, catalog.tenant)
+        sliced = slice_records(connection, records)
+    job = Job(
+        f"verify/{catalog.tenant}/{table.number}/{uuid4().hex[:12]}",
+        "verify",
+        catalog.tenant,
+        table.number,
+        table.name,
+        0,
+        catalog.position,
+        digest_chain(catalog.chain, catalog.position),
+        _datasets_of(storage, catalog, table),
+        "planned",
+        sliced.records,
+        0,
+        JOB_TYPES["verify"].priority,
+        is_estimated=sliced.is_estimated,
+    )
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        job = structs.replace(job, created_at=storage.now_us(connection))
+        rows.put(connection, job)
+        insert_ranges(connection, job.id, sliced.ranges, fence=draw_first_fence())
+    return job
+
+
+def _datasets_of(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> dict[str, str]:
+    """What the entries depend on that this process can check: every worker has to have the same."""
+    checks = open_checks(storage, catalog, table.number)
+    if not isinstance(checks, ActiveChecks):
+        return {}
+    return {
+        name: dataset.fingerprint
+        for index in checks.indexes
+        for name, dataset in index.descriptor.built_with.items()
+    }
+
+
+def _forget(storage: Storage, jobs: list[Job]) -> None:
+    """Delete verifications that are over; those that are being run end first, as superseded."""
+    for job in jobs:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            clear_findings(connection, job.id)
+            clear_quarantine(connection, job.id)
+            if job.state in ("planned", "paused"):
+                set_state(connection, structs.replace(job, findings=()), "superseded")
+                release_ranges(connection, job.id)
+                continue
+            rows.delete(connection, Job, job.key)
+            connection.core_execute(sa.delete(RANGES).where(RANGES.c.job == job.id))

@@ -1,0 +1,416 @@
+"""The statements that read the records of a table as they were at a moment.
+
+A page is read by two statements: the present records of a range of keys, each with what its first
+change since had before it; and then the records of that range that were deleted since. They need no
+common snapshot: a record that is deleted in between has a deletion, which the second one sees.
+
+Where little was changed since the moment, the changes are held instead, and rewind present records:
+see `logged_before`. There, too, present records are read first.
+
+Each statement that comes last answers with the catalog version, or with none if the log was pruned
+since its beginning was looked at: so the reader notices that changes may be missing, and looks
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from zapdb.errors import TransactionConflict
+from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.log.change_log import BEGINNING, START, ChangeLog
+from zapdb.log.logged_before import (
+    HELD_CHANGES_MAX,
+    LoggedBefore,
+    count_later,
+    worth_holding,
+)
+from zapdb.log.moments import LaterTransactions, Moments
+from zapdb.log.rewinding import Rewinding
+from zapdb.records.archive_cells import decode_archive
+from zapdb.storage.archives import ArchiveStatements
+from zapdb.storage.cells import as_bytes, as_number, optional_bytes, require_bytes
+from zapdb.storage.connection import Connection
+from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.statements import (
+    VALUES_PER_STATEMENT,
+    bounds_behind,
+    catalog_version_sql,
+)
+from zapdb.storage.storage import SIZE, JoinedRows, KeySample, join_rows
+
+NO_VERSION: Final = -1
+"""No tenant has this catalog version."""
+
+Before = dict[bytes, bytes | None]
+"""What records had at the moment, by their keys; None: there was none."""
+
+
+def read_beginning(log: ChangeLog, connection: Connection) -> str:
+    """Return where the change log begins, nothing for its start."""
+    beginning = log.read_beginning(connection.fetch_all)
+    return str(beginning) if beginning > START else ""
+
+
+class RewoundStatements(RecordStatements):
+    """The statements on one table's records of one tenant before the transactions that are `later`,
+    as long as the log begins at the bookmark `beginning`. They only read. `until` is the number of
+    a late transaction."""
+
+    def __init__(
+        self,
+        moments: Moments,
+        number: int,
+        later: LaterTransactions,
+        beginning: str,
+        until: int = 0,
+    ) -> None:
+        log = moments.log
+        storage, tenant, is_numbered = log.storage, log.tenant, log.is_numbered
+        super().__init__(storage, number, tenant, _version_sql(tenant, beginning))
+        self._of_one = Rewinding(tenant, int(number), later, is_numbered)
+        self._of_many = Rewinding(tenant, int(number), later, is_numbered, until)
+        self._given = storage.placeholder if is_numbered else f"{storage.placeholder}::bytea"
+        self._is_numbered = is_numbered
+        of_given = f"(SELECT {self._given} AS key) AS given"
+        self.find_sql = (
+            f"SELECT {self._then_sql('given.key')} AS value, a.version"
+            f" FROM ({self.version_sql}) AS a, {of_given}"
+        )
+        self.get_sql = f"SELECT * FROM ({self.find_sql}) AS found WHERE value IS NOT NULL"
+        self._held = LoggedBefore(log, number, later)
+        self._looked_up = 0
+        """How many records were looked up in the log."""
+        self._present = RecordStatements(storage, number, tenant)
+
+    def _then_sql(self, key: str) -> str:
+        """The expression for the record with a key at the moment, or null."""
+        stored = f"SELECT value FROM {self.name} WHERE tenant = {self.tenant} AND key = {key}"
+        first, nothing = self._of_one.first_sql(key), self._of_one.nothing
+        return f"nullif(coalesce({first}, ({stored})), {nothing})"
+
+    def load_archives(
+        self, connection: Connection, archives: ArchiveStatements, keys: Sequence[bytes]
+    ) -> dict[bytes, dict[int, bytes]]:
+        """Return what was archived of records, by key and field number; in one snapshot."""
+        found = archives.load_many(connection, keys)
+        then = self._of_one.find_archives(connection, keys)
+        return found | {key: decode_archive(cell) for key, cell in then.items()}
+
+    def find_again(self, connection: Connection, key: bytes, stored: bytes | None) -> bytes | None:
+        """The log has it as it was before it was changed. Raises `TransactionConflict` if that was
+        pruned meanwhile."""
+        version, found = self.find(connection, key)
+        if version == NO_VERSION:
+            raise TransactionConflict(
+                "the change log was pruned while a past record was read",
+                hint="read it again",
+            )
+        return found
+
+    def find_many(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> tuple[int, dict[bytes, bytes]]:
+        found = dict[bytes, bytes]()
+        for start in range(0, len(keys), VALUES_PER_STATEMENT):
+            some = keys[start : start + VALUES_PER_STATEMENT]
+            marks = ", ".join([f"({self._given})"] * len(some))
+            rows = connection.fetch_all(
+                f"WITH given(key) AS (VALUES {marks})"
+                f" SELECT given.key, {self._then_sql('given.key')} FROM given",
+                some,
+            )
+            found |= {as_bytes(key): as_bytes(value) for key, value in rows if value is not None}
+        return self.read_catalog_version(connection), found
+
+    def has(self, connection: Connection, key: bytes) -> tuple[int, bool]:
+        there = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} AND key = given.key"
+        then = self._of_one.was_there_sql("given.key")
+        row = connection.fetch_one(
+            f"SELECT a.version, coalesce({then}, CASE WHEN EXISTS ({there}) THEN 1 ELSE 0 END)"
+            f" FROM ({self.version_sql}) AS a, (SELECT {self._given} AS key) AS given",
+            (key,),
+        )
+        return (0, False) if row is None else (as_number(row[0]), bool(row[1]))
+
+    def count(self, connection: Connection) -> int:
+        return self.count_range(connection, None, None, None)[1]
+
+    def scan_page(
+        self, connection: Connection, after: bytes
+    ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
+        version, rows = self._read(connection, after + b"\x00", None, PAGE_RECORDS_MAX, "ASC")
+        return version, rows
+
+    def page(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
+        lower, upper = bounds_behind(lower, upper, after, descending=descending)
+        order = "DESC" if descending else "ASC"
+        version, rows = self._read(connection, lower, upper, limit, order)
+        return version, [(key, key, value) for key, value in rows]
+
+    def joined_page(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> tuple[int, JoinedRows | None]:
+        if not self._holds(connection, limit):
+            version, records = self._read(connection, lower, upper, limit, "ASC")
+            return version, join_rows(records)
+        version, joined = self._present.joined_page(connection, lower, upper, limit)
+        if joined is None:
+            return version, None
+        size = len(joined.key_sizes)
+        edge = None
+        if size == limit * SIZE.size:
+            (length,) = SIZE.unpack_from(joined.key_sizes, size - SIZE.size)
+            edge = joined.keys[len(joined.keys) - length :]
+        until = upper if edge is None else edge + b"\x00"
+        before = self._held.find(connection, lower, until)
+        if before is None:
+            return self.joined_page(connection, lower, upper, limit)
+        version = self.read_catalog_version(connection)
+        if not before:
+            return version, joined
+        rows, edge = _rewind(joined.split(), before, edge, None, "ASC")
+        if edge is not None and len(rows) < limit and version != NO_VERSION:
+            version, more = self._read(connection, edge + b"\x00", upper, limit - len(rows), "ASC")
+            rows += more
+        return version, join_rows(rows[:limit])
+
+    def _read(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> tuple[int, list[tuple[bytes, bytes]]]:
+        """Return the catalog version and the first records with lower ≤ key < upper: `limit` of
+        them, or all."""
+        found: list[tuple[bytes, bytes]] = []
+        while True:
+            version, rows, edge = self._read_some(connection, lower, upper, limit, order)
+            found += rows
+            if edge is None or len(found) >= limit or version == NO_VERSION:
+                return version, found[:limit]
+            if order == "ASC":
+                lower = edge + b"\x00"
+            else:
+                upper = edge
+
+    def _holds(self, connection: Connection, limit: int) -> bool:
+        """Whether to use the changes that are held, for a page."""
+        if limit < PAGE_RECORDS_MAX:
+            return False
+
+        def count(most: int) -> int:
+            return self._count_present(connection, None, None, most)
+
+        return self._held.is_worth(connection, self._looked_up, limit, count)
+
+    def _count_present(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, most: int
+    ) -> int:
+        return self._present.count_range(connection, lower, upper, most)[1]
+
+    def _read_some(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
+        """Return the catalog version, the records up to a key, and that key; None for the end."""
+        if self._holds(connection, limit):
+            stored = self._read_stored(connection, "value", lower, upper, limit, order)
+            inner, edge = _find_edge(stored, lower, upper, limit, order)
+            held = self._held.find(connection, *inner)
+            if held is not None:
+                version = self.read_catalog_version(connection)
+                return version, *_rewind(stored, held, edge, None, order)
+        first, nothing = self._of_many.first_sql("r.key"), self._of_many.nothing
+        then = f"nullif(coalesce({first}, r.value), {nothing})"
+        rows = self._read_stored(connection, then, lower, upper, limit, order)
+        self._looked_up += len(rows)
+        inner, edge = _find_edge(rows, lower, upper, limit, order)
+        version, gone = self._read_gone(connection, *inner, limit, order)
+        return version, *_rewind(rows, gone, edge, limit, order)
+
+    def _read_stored(
+        self,
+        connection: Connection,
+        value: str,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> list[tuple[bytes, Any]]:
+        """Return the keys of the first present records `r`, and an expression of each."""
+        where, parameters = self._between(lower, upper)
+        some = f"SELECT key, value FROM {self.name} WHERE {where} ORDER BY key {order}"
+        rows: list[tuple[bytes, Any]] = connection.fetch_all(
+            f"SELECT r.key, {value} FROM ({some} LIMIT {int(limit)}) AS r ORDER BY r.key {order}",
+            parameters,
+        )
+        require_bytes([tuple(key for key, _ in rows)])
+        require_bytes([tuple(one for _, one in rows if one is not None)])
+        return rows
+
+    def _read_gone(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+    ) -> tuple[int, Before]:
+        """Return the catalog version, and the first records of then with lower ≤ key < upper that
+        were deleted since: `limit` of them, or all."""
+        gone, parameters = self._gone_sql(lower, upper, order)
+        gone += f" LIMIT {int(limit)}"
+        if not self.storage.is_remote:  # the version is read last: it is none after a pruning
+            local = connection.fetch_all(gone, parameters)
+            version = self.read_catalog_version(connection)
+            return version, {as_bytes(key): as_bytes(before) for key, before in local}
+        rows = connection.fetch_all(
+            f"SELECT a.version, gone.key, gone.before FROM ({self.version_sql}) AS a"
+            f" LEFT JOIN ({gone}) AS gone ON TRUE",
+            parameters,
+        )
+        version = as_number(rows[0][0]) if rows else 0  # the tenant was removed
+        found = {optional_bytes(key): optional_bytes(before) for _, key, before in rows}
+        return version, {key: before for key, before in found.items() if key is not None}
+
+    def _gone_sql(
+        self, lower: bytes | None, upper: bytes | None, order: str
+    ) -> tuple[str, list[bytes]]:
+        """Return the query for the records of then with lower ≤ key < upper that were deleted
+        since, and its parameters."""
+        mark = self.storage.placeholder
+        above = "" if lower is None else f" AND c.key >= {mark}"
+        below = "" if upper is None else f" AND c.key < {mark}"
+        bounds, given = (above, below), (lower, upper, upper)
+        if order == "DESC":
+            bounds, given = (below, above), (upper, lower, lower)
+        return self._of_many.gone_sql(bounds, order), [one for one in given if one is not None]
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]:
+        """Where little was changed since, each insertion takes one from the present records, and
+        each deletion adds one. Else records are looked up in the log."""
+        where, mine = self._between(lower, upper)
+        present = f"SELECT count(*) FROM {self.name} AS r WHERE {where}"
+        if self._is_little_changed(connection, lower, upper):
+            changed, given = self._between(lower, upper)
+            counted = (
+                f"({present}) + (SELECT coalesce(sum(CASE WHEN c.before IS NULL THEN 0 ELSE 1 END"
+                " - CASE WHEN c.after IS NULL THEN 0 ELSE 1 END), 0)"
+                f" FROM ({self._of_one.new_sql()}) AS c WHERE {changed})"
+            )
+        else:
+            gone, given = self._gone_sql(lower, upper, "ASC")
+            there = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} AND key = gone.key"
+            counted = (
+                f"({present} AND coalesce({self._of_many.was_there_sql('r.key')}, 1) = 1)"
+                f" + (SELECT count(*) FROM ({gone}) AS gone WHERE NOT EXISTS ({there}))"
+            )
+        row = connection.fetch_one(
+            f"SELECT a.version, {counted} FROM ({self.version_sql}) AS a", [*mine, *given]
+        )
+        if row is None:
+            return 0, 0  # the tenant was removed
+        found = int(row[1])
+        return as_number(row[0]), found if limit is None else min(found, limit)
+
+    def _is_little_changed(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> bool:
+        records = self._count_present(connection, lower, upper, HELD_CHANGES_MAX)
+        later = self._of_one.later
+        return worth_holding(count_later(connection, self.tenant, later, records + 1), records)
+
+    def count_lookups(self, connection: Connection, most: int) -> int:
+        """Return how many present records and logged deletions there are, which are looked up where
+        all is read: up to a number."""
+        records = self._count_present(connection, None, None, most)
+        (deletions,) = connection.fetch_one(
+            f"SELECT count(*) FROM (SELECT 1 FROM {self._of_one.deletions_sql()}"
+            f" LIMIT {max(0, most - records)}) AS counted"
+        )
+        return records + as_number(deletions)
+
+    def sample_keys(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> KeySample | None:
+        """None: all of them have to be counted."""
+        return None
+
+    def slice_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, every: int
+    ) -> list[bytes]:
+        found, counted, edge = list[bytes](), 0, lower
+        while True:
+            _, rows = self._read(connection, edge, upper, PAGE_RECORDS_MAX, "ASC")
+            found += [key for at, (key, _) in enumerate(rows, counted) if at and not at % every]
+            if len(rows) < PAGE_RECORDS_MAX:
+                return found
+            counted, edge = counted + len(rows), rows[-1][0] + b"\x00"
+
+
+def _find_edge(
+    rows: list[tuple[bytes, Any]],
+    lower: bytes | None,
+    upper: bytes | None,
+    limit: int,
+    order: str,
+) -> tuple[tuple[bytes | None, bytes | None], bytes | None]:
+    """Return the bounds of the keys up to the last of some rows, and that key; None if they are
+    all."""
+    if len(rows) < limit:
+        return (lower, upper), None
+    edge = rows[-1][0]
+    return ((lower, edge + b"\x00") if order == "ASC" else (edge, upper)), edge
+
+
+def _rewind(
+    stored: Sequence[tuple[bytes, bytes | None]],
+    before: Before,
+    edge: bytes | None,
+    limit: int | None,
+    order: str,
+) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    """Return records up to an edge, None for the end, with what others had before, of which there
+    may be more behind the first `limit`; and up to which key these are all."""
+    rows: dict[bytes, bytes | None] = dict(stored)
+    rows.update(before)
+    keys = list(rows)
+    if len(keys) > len(stored):  # some are not there any more
+        keys.sort(reverse=order == "DESC")
+    if len(before) == limit:
+        last = max(before) if order == "ASC" else min(before)
+        edge = last if edge is None else min(edge, last) if order == "ASC" else max(edge, last)
+    if edge is not None and edge != keys[-1]:
+        keys = keys[: keys.index(edge) + 1]
+    return [(key, value) for key in keys if (value := rows[key]) is not None], edge
+
+
+def _version_sql(tenant: int, beginning: str) -> str:
+    """Return the query for the catalog version as long as the log begins there."""
+    mine = f"tenant = {int(tenant)} AND name = '{BEGINNING}'"
+    stored = f"SELECT bookmark FROM zapdb_followers WHERE {mine}"
+    version = catalog_version_sql(tenant).removeprefix("SELECT version ")
+    assert not set(beginning) - set("0123456789abcdef.")
+    return (
+        f"SELECT CASE WHEN coalesce(({stored}), '') = '{beginning}' THEN version"
+        f" ELSE {NO_VERSION} END AS version {version}"
+    )

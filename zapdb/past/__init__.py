@@ -1,0 +1,1 @@
+"""The past: `files` is the history store, `reading` is what `db.at(moment)` reads, and how."""

@@ -1,0 +1,287 @@
+"""The checkpoint of an era whose table can't be rewound: the last state in files, converted.
+
+When the follower passes a migration, a later one may already have made other records of the table.
+What it was between the two is told by the state before it, and by zapdb's own conversion on the
+chain as it was then, migrations included that were rolled back since. A record is its bytes and its
+archived values: files have both, so a conversion takes from the archive, and adds to it, what the
+database's own did.
+
+A rollback brings a record back as it was before the migration, unless that was changed since: then
+its values are converted back. Where that is not one and the same, the change log has what became of
+the record (rule 22).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any, Final
+
+from zapdb.activation import TenantCatalog
+from zapdb.log.moments import LoggedMoment
+from zapdb.log.pending_changes import ARCHIVE_PRUNED
+from zapdb.log.rewinding import NetChange, list_net_changes
+from zapdb.past.files.file_columns import HistoryRows, MadeRow, RowOperation
+from zapdb.past.files.history_manifest import Doubt, HistoryEra, HistoryFile
+from zapdb.past.files.states import as_checkpoint
+from zapdb.past.files.stored_eras import (
+    UNSTORED,
+    EraPath,
+    Range,
+    StoredEra,
+    StoredRecord,
+    TableEras,
+)
+from zapdb.past.files.working_store import LoadedStore, StoreWriter
+from zapdb.records import Attachments, Conversion, encode_prefix
+from zapdb.records.archive_cells import decode_archive, embed_blobs, encode_archive, large_fields
+from zapdb.records.derivation import restored_in
+from zapdb.schema import TableSchema
+from zapdb.storage import TransactionMode
+from zapdb.storage.identifiers import make_uuid7
+
+_PREFIX: Final = encode_prefix(UNSTORED)
+OF_THE_TABLE: Final = 0
+"""In place of a field: the records of a table that was dropped."""
+
+
+class StateConverter:
+    """Makes the checkpoint of an era that begins at a moment of the state at the end of an earlier
+    one."""
+
+    def __init__(
+        self,
+        working: StoreWriter,
+        loaded: LoadedStore,
+        catalog: TenantCatalog,
+        begun: HistoryEra,
+        moment: LoggedMoment,
+        pruned: Set[int] = frozenset(),
+    ) -> None:
+        """`pruned` are fields whose archived values the moment itself has pruned."""
+        self._working, self._loaded, self._catalog = working, loaded, catalog
+        self._begun, self._moment = begun, moment
+        entry = working.revisions.find(begun.table_number, begun.revision)
+        assert entry is not None, "the era's revision is in the schema history"
+        self._entry = entry
+        self._schema: TableSchema = working.revisions.schema_of(entry)
+        self._eras = TableEras(working, loaded, catalog, begun.table_number)
+        self._pruned = pruned
+        self._archived = frozenset(one.field.number for one in self._schema.archived)
+        self._large = large_fields([self._schema])
+        self._files: list[HistoryFile] = []
+        self._doubt: Doubt | None = None
+        self._blobs: dict[bytes, bytes] = {}
+
+    def convert(self, ended: HistoryEra) -> tuple[HistoryEra, list[HistoryFile]] | None:
+        """Write the checkpoint from the end of an era; returns the new one with its files, None if
+        there is no way. Raises `HistoryDamaged`."""
+        source = self._eras.find(ended.era)
+        is_dropped = self._eras.is_dropped_after(source)
+        is_next = ended.last_moment in (None, self._begun.first_moment - 1)
+        if not (is_next or is_dropped):
+            return None  # its changes were not all recorded
+        self._doubt = ended.doubt
+        if self._entry.event == "rollback" and not is_dropped:
+            is_made = self._convert_back(source)
+        else:
+            is_made = self._convert_forwards(source)
+        if not is_made:
+            return None
+        live_rows = sum(file.rows for file in self._files)
+        made = replace(self._begun, live_rows=live_rows, doubt=self._doubt, state="open")
+        return made, self._files
+
+    def _write(self, rows: Any) -> None:
+        if rows.num_rows:
+            begun = self._begun
+            self._files.append(
+                self._working.write(
+                    self._loaded, "checkpoint", begun, begun.revision, self._moment, rows
+                )
+            )
+
+    def _read_end(self, source: StoredEra, within: Range, pruned: Set[int]) -> list[StoredRecord]:
+        """Return the records at the end of an era, without archived values that were pruned."""
+        attachments = self._attach({})
+        found = source.encode_end(within, attachments, self._catalog)
+        if not pruned:
+            return found
+        return [
+            StoredRecord(key, value, {n: v for n, v in archive.items() if n not in pruned})
+            for key, value, archive in found
+        ]
+
+    def _attach(self, archive: Mapping[int, bytes]) -> Attachments:
+        """The attachments of a record with these archived values; large ones are kept together."""
+        made = Attachments(self._working.blobs.load, make_uuid7, archive)
+        made.blobs = self._blobs
+        return made
+
+    def _row(self, key: bytes, value: bytes, archive: Mapping[int, bytes]) -> MadeRow:
+        kept = {number: archive[number] for number in self._archived & archive.keys()}
+        cell = encode_archive(embed_blobs(kept, self._large, self._attach({}).load))
+        return MadeRow(key, value, self._moment.number, RowOperation.CHECKPOINT, cell)
+
+    def _convert(self, record: StoredRecord, program: Conversion) -> MadeRow:
+        key, value, archive = record
+        attachments = self._attach(archive)
+        made = program.convert(key, value, len(_PREFIX), _PREFIX, attachments)
+        return self._row(key, made, {**archive, **attachments.archived})
+
+    def _add(self, rows: HistoryRows, schema: TableSchema, made: Sequence[MadeRow]) -> None:
+        rows.add_records(schema, made, lambda key, value: self._attach({}))
+
+    # After a migration, or the restoring of a table
+
+    def _convert_forwards(self, source: StoredEra) -> bool:
+        way = self._eras.find_path(source.entry, self._entry)
+        if way is None:
+            return False
+        pruned = self._find_pruned(source, way)
+        if OF_THE_TABLE in pruned:
+            return True  # it came back empty
+        rows = HistoryRows(self._schema, self._catalog.zones, self._write)
+        for within in source.contents.list_ranges():
+            self._blobs = {}
+            if way.program is None and not pruned:
+                self._write(as_checkpoint(source.read_end(within), self._moment.number))
+                continue
+            records = self._read_end(source, within, pruned)
+            if way.program is None:
+                made = [self._row(*record) for record in records]
+            else:
+                made = [self._convert(record, way.program) for record in records]
+            self._add(rows, self._schema, made)
+            self._write(rows.take())
+        return True
+
+    def _find_pruned(self, source: StoredEra, way: EraPath) -> set[int]:
+        """Return the fields whose archived values were pruned since the end of an era, 0 for the
+        records of the table; where the pruning did not end, what was left is not known."""
+        ended, pruned = source.era.last_moment, self._list_pruned(source)
+        begun = {
+            number
+            for number, event in self._eras.list_prunings(self._eras.find_archiving(source)).items()
+            if not _is_done(event)
+        }
+        taken = {*_list_taken(way)}
+        if ended is not None and self._eras.is_dropped_after(source):
+            taken.add(OF_THE_TABLE)
+        if begun & taken:
+            self._doubt = Doubt.ARCHIVE_PRUNING
+        return pruned
+
+    def _list_pruned(self, era: StoredEra) -> set[int]:
+        """Return the fields whose archived values were pruned since the end of an era."""
+        ended = era.era.last_moment
+        since = self._begun.first_moment - 1 if ended is None else ended
+        prunings = self._eras.list_prunings(since)
+        return {number for number, event in prunings.items() if _is_done(event)} | self._pruned
+
+    # After a rollback
+
+    def _convert_back(self, source: StoredEra) -> bool:
+        way = self._eras.find_path(source.entry, self._entry)
+        known = self._eras.list_until(source)
+        before = [one for one in known[:-1] if self._goes_back_to(one)]
+        if way is None or way.program is None:
+            return False
+        if not before:
+            return self._convert_all_back(source, way.program)
+        base, pruned = before[-1], self._find_pruned(source, way)
+        pruned_since = self._list_pruned(base)
+        between = known[known.index(base) + 1 :]
+        rows = HistoryRows(self._schema, self._catalog.zones, self._write)
+        lost = self._list_lost()
+        waiting = next(lost, None)
+        for within in source.contents.list_ranges():
+            self._blobs = {}
+            changed = set[bytes]().union(*(era.read_changed(within) for era in between))
+            told = dict[bytes, NetChange]()
+            while waiting is not None and (within[1] is None or waiting.key <= within[1]):
+                told[waiting.key] = waiting
+                waiting = next(lost, None)
+            was = {record.key: record for record in self._read_end(base, within, pruned_since)}
+            kept, made, there = list[MadeRow](), list[MadeRow](), list[MadeRow]()
+            for record in self._read_end(source, within, pruned):
+                key = record.key
+                if key in told:
+                    continue
+                if key in changed or key not in was:
+                    made.append(self._convert(record, way.program))
+                else:
+                    kept.append(self._row(*was[key]))
+            for key, change in told.items():
+                if change.after is not None:
+                    archive = decode_archive(change.archive_after)
+                    there.append(self._row(key, change.after, archive))
+            self._add(rows, self._schema, made)
+            self._add(rows, base.schema, kept)
+            self._add(rows, self._schema, there)
+            self._write(rows.take())
+        return True
+
+    def _convert_all_back(self, source: StoredEra, back: Conversion) -> bool:
+        """Convert all records back, where no era tells what they were before the migration: it must
+        have kept all values, and converting forwards again must give the same record."""
+        way = self._eras.find_forwards(source.entry, self._entry)
+        if way is None or way.program is None or way.plan is None:
+            return False
+        if not way.plan.keeps_all({field.number for field in self._schema.value_fields}):
+            return False
+        told = {change.key: change for change in self._list_lost()}
+        rows = HistoryRows(self._schema, self._catalog.zones, self._write)
+        pruned = self._find_pruned(source, way)
+        for within in source.contents.list_ranges():
+            self._blobs = {}
+            made = list[MadeRow]()
+            for record in self._read_end(source, within, pruned):
+                if record.key in told:
+                    continue
+                row = self._convert(record, back)
+                again = way.program.convert(
+                    record.key, row.value, len(_PREFIX), _PREFIX, self._attach(record.archive)
+                )
+                if again != record.value:
+                    return False
+                made.append(row)
+            self._add(rows, self._schema, made)
+        self._blobs = {}
+        there = [
+            self._row(key, change.after, decode_archive(change.archive_after))
+            for key, change in told.items()
+            if change.after is not None
+        ]
+        self._add(rows, self._schema, there)
+        self._write(rows.take())
+        return True
+
+    def _goes_back_to(self, era: StoredEra) -> bool:
+        return self._working.revisions.goes_on(era.entry, self._entry)
+
+    def _list_lost(self) -> Iterator[NetChange]:
+        """Yield what the rollback has changed in the log, by key: its transactions are those of the
+        batch that ends at the moment."""
+        page = self._read_lost(b"")
+        while page:
+            yield from page
+            page = self._read_lost(page[-1].key)
+
+    def _read_lost(self, behind: bytes) -> list[NetChange]:
+        working, between = self._working, (self._loaded.moment, self._moment)
+        table = self._begun.table_number
+        with working.storage.transaction(TransactionMode.READ) as connection:
+            return list_net_changes(connection, working.moments, between, table, behind)
+
+
+def _is_done(event: str) -> bool:
+    return event == ARCHIVE_PRUNED
+
+
+def _list_taken(way: EraPath) -> list[int]:
+    """Return the fields whose archived values a way takes."""
+    if way.plan is None:
+        return []
+    derivations = way.plan.derivations.values()
+    return sorted({one.slot.number for made in derivations for one in restored_in(made)})

@@ -1,0 +1,352 @@
+"""The active schema of a tenant's table, with all that reads and writes need: codec, reader,
+statements, indexes, checks and references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Final, NamedTuple, Self, cast
+
+from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation.activate import is_same_layout, is_unchanged
+from zapdb.errors import TransactionConflict
+from zapdb.limits import PLANS_KEPT_MAX
+from zapdb.memo import Memo
+from zapdb.migrations import Chain
+from zapdb.records import (
+    Attachments,
+    Conversion,
+    Decode,
+    Record,
+    RecordReader,
+    codec_for,
+    decoder_of,
+    encode_prefix,
+)
+from zapdb.records.attachments import NO_ARCHIVE, Load
+from zapdb.records.record_name import name_record
+from zapdb.schema import Field, TableSchema
+from zapdb.storage import (
+    ArchiveStatements,
+    BlobStatements,
+    Connection,
+    KeySample,
+    RecordStatements,
+    Storage,
+    TransactionMode,
+)
+from zapdb.storage.identifiers import make_uuid7
+from zapdb.tables.indexes.checks import CompiledCheck, compile_check
+from zapdb.tables.indexes.maintenance import IndexMaintainer, open_maintainer
+from zapdb.tables.indexes.references import (
+    IncomingReference,
+    ReferenceCheck,
+    list_incoming_references,
+    open_reference,
+)
+from zapdb.tables.indexes.schema_adapter import OlderSchemaAdapter, SchemaAdapter
+from zapdb.values.blob import is_blob, read_blob
+
+# Records that a process with a newer schema changed while they were read.
+#
+# Outside of transactions a page of records is read first, and their attachments when they are
+# decoded. If an attachment was deleted in between, the record is read again (see
+# `StoredArchive`). It may then have a revision that became active after the page was read. The
+# catalog is read again for that revision (rule 8), and the record is still converted to the
+# schema of its page.
+
+
+def compile_from_newer(
+    storage: Storage, catalog: TenantCatalog, target: TableSchema, position: int, revision: int
+) -> Conversion:
+    """Compile the program from the layout of a revision that `catalog` lacks to the layout of its
+    table `target` at `position`.
+
+    Raises `KeyError` for a revision that no record can have now either, and `UnknownName` if the
+    table was dropped. Raises `TransactionConflict` if the position was rolled back and its chain
+    lacks the present revision of the records.
+    """
+    newer, number = _load_now(storage, catalog), target.number
+    origin = newer.table_numbered(number, target.name).origins[revision]
+    same = _common_end(catalog.chain, newer.chain)
+    if position > same and origin > same:
+        raise TransactionConflict(
+            "the schema changed while the table was read",
+            table=target.name,
+            hint="run the query again, or run it inside db.snapshot()",
+        )
+    chain = newer.chain if position <= same else catalog.chain
+    program = chain.program(number, origin, position, catalog.zones)
+    if program.is_self_contained:
+        return program
+    records = RecordStatements(storage, number, catalog.tenant)
+    archives, convert = ArchiveStatements(records, chain.archived_fields(number)), program.convert
+
+    def convert_from_newer(
+        key: bytes, value: bytes, start: int, prefix: bytes, attachments: Attachments
+    ) -> bytes:
+        # Archived fields may be missing in `catalog`.
+        attachments.archive = archives.open(key, value)
+        return convert(key, value, start, prefix, attachments)
+
+    return Conversion(convert_from_newer, False, program.source)
+
+
+def _load_now(storage: Storage, known: TenantCatalog) -> TenantCatalog:
+    """What is active, as this thread's transaction sees it if it has one."""
+    connection = storage.connection()
+    if connection.mode is not None:
+        return load_tenant_catalog(connection, known.tenant, known)
+    with storage.transaction(TransactionMode.READ) as connection:  # all of it as of one moment
+        return load_tenant_catalog(connection, known.tenant, known)
+
+
+def _common_end(one: Chain, other: Chain) -> int:
+    """The position up to which two chains are the same."""
+    position = one.start
+    if other.start != position:
+        return 0
+    for ours, theirs in zip(one.migrations, other.migrations, strict=False):
+        if ours.digest != theirs.digest:
+            break
+        position = ours.number
+    return position
+
+
+NOT_STORED: Final = 0
+"""The revision of records that are read by another schema than the stored one; no stored record has
+it."""
+
+
+class RecordArchive(NamedTuple):
+    """Archived values of a record by field number, and its attachments, which load them."""
+
+    values: dict[int, bytes]
+    attachments: Attachments
+
+    @classmethod
+    def of(cls, values: dict[int, bytes], load: Load) -> Self:
+        return cls(values, Attachments(load, make_uuid7, values))
+
+
+class BoundTable:
+    """Made from a tenant catalog and replaced with it; immutable except for the programs that it
+    compiles.
+
+    Its parts belong to the active schema. If the position `served` is an earlier one, `adapter`
+    gives the application that position's schema.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: TenantCatalog,
+        descriptor: TableDescriptor,
+        served: int | None = None,
+    ) -> None:
+        self.storage = storage
+        self.catalog = catalog
+        self.descriptor = descriptor
+        self.served = served
+        self.schema = descriptor.schema
+        self.records = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+        self.blobs = BlobStatements(storage)
+        self._archived = catalog.chain.archived_fields(descriptor.schema.number)
+        self.archives = ArchiveStatements(self.records, self._archived)
+        self.archived = frozenset(one.field.number for one in descriptor.schema.archived)
+        """The numbers of the dropped fields whose values are archived."""
+        self.codec = codec_for(descriptor.schema, catalog.zones)
+        self.reader = make_reader(
+            storage, catalog, descriptor, catalog.position, descriptor.revision
+        )
+        self.prefix = self.reader.prefix
+        self.stale_below = encode_prefix(descriptor.layout_revision)
+        """A stored record below these bytes is stale (rule 1)."""
+        self.logs_changes = descriptor.logs_changes
+        """Whether changes of records are kept in the change log."""
+        indexed = {c.field for index in descriptor.schema.indexes for c in index.components}
+        self.decode_indexed = decoder_of(descriptor.schema, frozenset(indexed), catalog.zones)
+        """Decodes the fields that indexes are on, and no others: enough to build entries."""
+        self.index_reader = make_reader(
+            storage, catalog, descriptor, catalog.position, descriptor.revision, self.decode_indexed
+        )
+        self.indexes: tuple[IndexMaintainer, ...] = tuple(
+            open_maintainer(descriptor.schema, index, self.records) for index in descriptor.indexes
+        )
+        self.checks: tuple[CompiledCheck, ...] = tuple(
+            compile_check(descriptor.schema, check) for check in descriptor.schema.checks
+        )
+        self.references: tuple[ReferenceCheck, ...] = tuple(
+            open_reference(catalog, descriptor.schema, key, self.records)
+            for key in descriptor.schema.foreign_keys
+        )
+        self.field_readers = Memo[frozenset[int], RecordReader](PLANS_KEPT_MAX)
+        """Readers of some fields of the application's view of the records, by their numbers."""
+        self.is_bare = not (self.indexes or self.checks or self.references)
+        """Whether records are written without decoding them."""
+        read = {name for check in self.checks for name in check.fields}
+        demanded = {f.number for f in descriptor.schema.fields if f.name in read}
+        demanded |= {key.field for key in descriptor.schema.foreign_keys}
+        self.decode_demanded = decoder_of(
+            descriptor.schema, frozenset(indexed | demanded), catalog.zones
+        )
+        """Decodes the fields that indexes, checks and references are on."""
+        is_current = served is None or not is_changed(catalog, descriptor, served)
+        self.adapter = (
+            SchemaAdapter(self) if is_current else OlderSchemaAdapter(self, cast("int", served))
+        )
+
+    @cached_property
+    def incoming_references(self) -> tuple[IncomingReference, ...]:
+        """The references to the records of this table."""
+        return list_incoming_references(self.catalog, self.schema)
+
+    def decode_rows(
+        self, rows: Iterable[tuple[bytes, bytes]], attachments: Attachments
+    ) -> list[tuple[bytes, Record]]:
+        """Return new records and their keys, with the fields that indexes, checks and references
+        read."""
+        decode, start = self.decode_demanded, len(self.prefix)
+        return [(key, decode(key, value, start, attachments)) for key, value in rows]
+
+    def make_attachments(self, key: bytes = b"", value: bytes = b"") -> Attachments:
+        """Attachments of a record that is read or written: takes its new blobs.
+
+        Key and value are those of a record that is stored already; a new one has no archive.
+        """
+        archive = self.archives.open(key, value) if value else NO_ARCHIVE
+        return Attachments(self.blobs.load, make_uuid7, archive)
+
+    def read_archives(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> list[RecordArchive]:
+        """Return the archived values of records, given by key and bytes: those that are archived,
+        and those that are still in stale bytes."""
+        found = list[RecordArchive]()
+        for (key, value), one in zip(rows, self.open_archives(connection, rows), strict=True):
+            self.reader.convert(key, value, one.attachments)
+            values = {**one.values, **one.attachments.archived}
+            kept = {number: values[number] for number in self.archived & values.keys()}
+            found.append(RecordArchive(kept, one.attachments))
+        return found
+
+    def open_archives(
+        self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]
+    ) -> list[RecordArchive]:
+        """Return what is archived of records, given by key and bytes."""
+        stored = self.archives.load_many(connection, [key for key, _ in rows])
+        return [RecordArchive.of(stored.get(key, {}), self.blobs.load) for key, _ in rows]
+
+    def sample_keys(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> KeySample | None:
+        """About how many records have lower ≤ key < upper, and how they are spread; None where all
+        keys have to be counted."""
+        return self.records.sample_keys(connection, lower, upper)
+
+    def count_keys(self, connection: Connection, lower: bytes | None, upper: bytes | None) -> int:
+        """Return how many records have lower ≤ key < upper; about how many, at most, where counting
+        them would be reading them."""
+        return self.records.count_range(connection, lower, upper, None)[1]
+
+    def archived_blobs(self, attachments: Attachments) -> dict[bytes, bytes]:
+        """Return the new blobs of a record that its archived values refer to."""
+        return archived_blobs(attachments, self._archived)
+
+    def make_reader(self, position: int) -> RecordReader:
+        """Return a reader of the records by the table's schema at another position."""
+        return make_reader(self.storage, self.catalog, self.descriptor, position, NOT_STORED)
+
+    def make_field_reader(self, decode: Decode) -> RecordReader:
+        """Return a reader of some fields of the application's view of the records."""
+        position = self.adapter.position
+        return make_reader(
+            self.storage, self.catalog, self.descriptor, position, NOT_STORED, decode
+        )
+
+
+def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int) -> bool:
+    """Return whether a process whose files end at `served` sees another schema of the table."""
+    if served >= catalog.position:
+        return False
+    older = catalog.chain.schema_at(served).table_numbered(descriptor.schema.number)
+    return older is not None and not is_unchanged(
+        catalog.chain, older, descriptor.schema, served, catalog.position
+    )
+
+
+def archived_blobs(attachments: Attachments, fields: Mapping[int, Field]) -> dict[bytes, bytes]:
+    """Return the new blobs of a record that its archived values refer to."""
+    found = {}
+    for number, encoded in attachments.archived.items():
+        if fields[number].type.may_be_blob and is_blob(encoded):
+            (made, _), _ = read_blob(encoded, 0)
+            if made in attachments.blobs:
+                found[made] = attachments.blobs[made]
+    return found
+
+
+def make_reader(
+    storage: Storage,
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    position: int,
+    revision: int,
+    decode: Decode | None = None,
+) -> RecordReader:
+    """Return a reader of the table's records by its schema at `position`.
+
+    Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`.
+    """
+    records = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+    return make_reader_of(records, catalog, descriptor, position, revision, decode)
+
+
+def make_reader_of(
+    records: RecordStatements,
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    position: int,
+    revision: int,
+    decode: Decode | None,
+) -> RecordReader:
+    """Do the same for `records`, among which one is found again that has changed since."""
+    storage, number = records.storage, descriptor.schema.number
+    target = catalog.chain.table_at(position, number)
+    load = BlobStatements(storage).load
+    archives = ArchiveStatements(records, catalog.chain.archived_fields(number))
+
+    def find_program(revision: int) -> Conversion | None:
+        if revision in descriptor.origins:
+            return compile_program(catalog, descriptor, target, position, revision)
+        return compile_from_newer(storage, catalog, target, position, revision)
+
+    codec = codec_for(target, catalog.zones)
+    return RecordReader(
+        decode or codec.decode,
+        find_program,
+        revision,
+        lambda key, value: Attachments(load, make_uuid7, archives.open(key, value)),
+        lambda error, key: name_record(error, target.name, codec.decode_key, key),
+    )
+
+
+def compile_program(
+    catalog: TenantCatalog,
+    descriptor: TableDescriptor,
+    target: TableSchema,
+    position: int,
+    revision: int,
+) -> Conversion | None:
+    """Return the program from a revision's layout to the table's layout at `position`; None if both
+    are one layout.
+
+    A stale record always gets a program, even one that changes only the prefix: after other
+    layouts, the table may have the record's layout again. Raises `KeyError` for a revision that no
+    record can have."""
+    origin = descriptor.origins[revision]
+    source = catalog.chain.table_at(origin, target.number)
+    is_stale = revision < descriptor.layout_revision
+    if not is_stale and is_same_layout(catalog.chain, source, target, origin, position):
+        return None
+    return catalog.chain.program(target.number, origin, position, catalog.zones)

@@ -1,0 +1,1 @@
+"""Queries: conditions on fields, the plan that answers them, and its pages."""

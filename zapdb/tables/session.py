@@ -1,0 +1,446 @@
+"""What the tables of one open database share: the catalog as it is cached, and the transactions.
+
+A writing transaction takes the gate, then reads in one statement its node's epoch and the tenant's
+catalog version; if the version changed, the tenant catalog is loaded again inside the transaction.
+So what it writes matches the schema that is active when it commits (rules 7 and 8).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeVar
+
+from zapdb.activation import TenantCatalog
+from zapdb.activation.pinning import NO_PINS, Pins
+from zapdb.activation.up import require_not_rolling_back
+from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.cluster.node_registration import require_own_lease
+from zapdb.catalog.cluster.nodes import Node
+from zapdb.errors import (
+    CatalogChanged,
+    CommitUnknown,
+    TransactionConflict,
+    UsageError,
+    ZapdbError,
+)
+from zapdb.limits import READ, WRITE
+from zapdb.storage import (
+    Connection,
+    MissingTable,
+    Refusal,
+    StatementRefused,
+    Storage,
+    TransactionMode,
+)
+from zapdb.storage.cells import as_number
+from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.own_lease import OwnLease
+from zapdb.storage.retries import Beaten, retry
+from zapdb.storage.statements import catalog_version_sql
+from zapdb.storage.transaction_owners import Caller, has_begun
+from zapdb.tables.commit_tokens import (
+    CommitToken,
+    CommitTokenPurger,
+    resolve_commit,
+    send_commit_token,
+    write_commit_token,
+)
+from zapdb.tables.indexes import BoundTable
+from zapdb.tables.number_blocks import Sequences, run_drawing
+from zapdb.tables.queries.past_ways import PastReading
+from zapdb.tables.session_catalog import CatalogReloaded, SessionCatalog
+
+T = TypeVar("T")
+
+TableRead = Callable[[Connection, BoundTable], tuple[int | None, T]]
+"""A query: the catalog version that it saw, or None if none matters, and the answer."""
+
+
+def changed_while_read(bound: BoundTable) -> CatalogChanged:
+    """A table was read as it is not any more."""
+    return CatalogChanged(
+        "the schema of the table changed while it was read",
+        table=bound.schema.name,
+        hint="run the query again, or run it inside db.snapshot()",
+    )
+
+
+class _GuardRefused(StatementRefused):
+    """The guard of a transaction of one call refused it, maybe while operations inside it send
+    their statements."""
+
+
+class _Local(threading.local):
+    exclusive = False
+    """Whether the next transaction of this thread keeps all other writers out."""
+
+
+class Session(SessionCatalog):
+    """Thread-safe; one per open database, and one for each of its open transactions."""
+
+    sees_writes = True
+    """Whether what is written shows in what it reads later."""
+    has_revisions = True
+    """Whether what is known of ranges of keys, as of now, is true of the records that it reads."""
+    has_ways = False
+    """Whether tables may be read in several ways: those of a past."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        catalog: TenantCatalog,
+        node: Node | None,
+        served_position: int | None = None,
+        pins: Pins = NO_PINS,
+    ) -> None:
+        super().__init__(storage, catalog, served_position, pins, is_read_only=node is None)
+        self.node = node
+        self.sequences = Sequences(catalog.tenant)
+        self._local = _Local()
+        self.catalog_version_sql = catalog_version_sql(catalog.tenant)
+        self._token_purger = CommitTokenPurger(storage)
+        self._check_sql = self._guard_sql = ""
+        if node is not None:
+            epoch = node.own.epoch_sql
+            self._check_sql = f"SELECT ({self.catalog_version_sql}), ({epoch})"
+            mark = storage.placeholder
+            self._guard_sql = f"({self.catalog_version_sql}) = {mark} AND ({epoch}) >= {mark}"
+
+    @property
+    def own_lease(self) -> OwnLease:
+        """The lease of this process's node, which writes."""
+        assert self.node is not None
+        return self.node.own
+
+    def idle_connection(self) -> Connection | None:
+        """Return this thread's connection if what is read now belongs to no transaction and to no
+        snapshot, and needs none."""
+        if self.is_read_only or self.open is not None or has_begun():
+            return None
+        if self.storage.local.active is not None:
+            return None
+        connection = self.storage.own_connection()
+        return connection if connection.mode is None else None
+
+    def read_catalog_version(self, connection: Connection) -> int:
+        """Return the catalog version now; 0, which no tenant has, if the tenant was removed."""
+        row = connection.fetch_one(self.catalog_version_sql)
+        return 0 if row is None else as_number(row[0])
+
+    def bind_whole(self, bound: BoundTable) -> BoundTable:
+        """Return the table as it is read where all of it is read: those of a past have two ways."""
+        return bound
+
+    def find_reading(self, bound: BoundTable, *, is_whole: bool) -> PastReading | None:
+        """Return how a table of a past is read; None in the present."""
+        return None
+
+    def read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        """Read a table, and read it again by its new schema if that changed meanwhile (rule 8).
+
+        Returns the bound table that the answer was read with, and the answer.
+        """
+        begun = self.open_here()
+        if begun is not None:
+            with begun.use() as connection:
+                self._flush_beginning(connection)
+                return self._read_active(bound, read)
+        if self.is_read_only and not self.storage.is_in_transaction:
+            return self.run(lambda: self._read_active_at_once(bound, read))
+        return self._read_active(bound, read)
+
+    def _read_active(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        def read_once() -> tuple[BoundTable, T]:
+            found = self.rebind(bound)
+            connection = self.storage.connection()
+            try:
+                version, answer = read(connection, found)
+            except MissingTable as error:
+                if connection.mode is None:
+                    raise
+                raise TransactionConflict(
+                    "a table that the snapshot reads was removed",
+                    table=found.schema.name,
+                    hint="read again in a new snapshot",
+                ) from error
+            if version is None or version == found.catalog.version:
+                return found, answer
+            raise changed_while_read(found)
+
+        stale = (CatalogChanged, MissingTable)
+        return retry(READ, read_once, on=stale, before_again=lambda _: self.reload())
+
+    def require_pinned(self) -> None:
+        """Raise `HistoryErased` if files are gone that this session has pinned."""
+
+    def _read_active_at_once(self, bound: BoundTable, read: TableRead[T]) -> tuple[BoundTable, T]:
+        """Do the same, but check the cluster level in the very snapshot that is read."""
+        with self.snapshot():
+            return self._read_active(bound, read)
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction of its own, or a savepoint in the one that this thread is in.
+
+        In both cases an operation is done completely or not at all: if the application catches an
+        error and continues the transaction, no record may lack its entries.
+        """
+        connection = self.storage.connection()
+        if connection.mode is TransactionMode.WRITE:
+            try:
+                if self._shared not in connection.checked:
+                    self.check_writer(connection)  # another tenant's session began the transaction
+                with self.storage.savepoint(connection), self._recheck_after_error(connection):
+                    yield connection
+            except _GuardRefused:
+                raise  # nothing can be asked before the whole transaction is rolled back
+            except StatementRefused as refused:
+                raise refused.explain(connection) from None
+            return
+        if connection.mode is not None:
+            self.storage.require_writable()
+            raise UsageError(
+                "a snapshot is read-only", hint="write after the snapshot, or use db.transaction()"
+            )
+        if connection.can_pipeline:
+            with self._writing_together() as begun:
+                yield begun
+            return
+        try:
+            with self.storage.transaction(
+                TransactionMode.WRITE, connection, exclusive=self._local.exclusive
+            ) as begun:
+                self.check_writer(begun)
+                yield begun
+        except StatementRefused as refused:
+            raise refused.explain(self.storage.connection()) from None
+
+    @contextmanager
+    def _writing_together(self) -> Iterator[Connection]:
+        """A transaction of its own, whose statements travel together with its COMMIT."""
+        token: CommitToken | None = None
+        self._token_purger.run_if_due()
+        try:
+            with self.storage.transaction(
+                TransactionMode.WRITE, exclusive=self._local.exclusive
+            ) as begun:
+                self._require_current(begun, partial(_GuardRefused, self._explain_refusal))
+                begun.note_begun()
+                with self._recheck_after_error(begun):
+                    yield begun
+                token = self._send_token(begun)
+        except StatementRefused as refused:
+            raise refused.explain(self.storage.connection()) from None
+        except CommitUnknown as unknown:
+            if token is None:
+                raise
+            resolve_commit(self.storage, token, unknown)
+
+    def _require_current(self, connection: Connection, refused: Refusal) -> None:
+        """Check what a writing transaction checks first. If statements travel together, send a
+        statement that fails if this process's cached values are not current. `refused` makes the
+        error then."""
+        catalog, node = self._shared.loaded.catalog, self.node
+        if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
+            self.check_writer(connection)
+            return
+        epoch = node.own.epoch
+        connection.require(self._guard_sql, (catalog.version, epoch), refused)
+        connection.checked[self._shared] = epoch
+
+    @contextmanager
+    def _recheck_after_error(self, connection: Connection) -> Iterator[None]:
+        """Check the catalog version before an error of the block is raised, if nothing was read
+        yet. A call that is wrong by the cached catalog may be right by the active one."""
+        try:
+            yield
+        except ZapdbError:
+            if connection.is_unbegun:
+                connection.flush()
+            raise
+
+    def _explain_refusal(self, connection: Connection) -> Exception:
+        """Return the error to raise after the rollback: why the guard stopped a transaction."""
+        try:
+            self.check_writer(connection)
+        except ZapdbError as error:
+            return error
+        return CatalogChanged(
+            "the schema changed since the operation was planned",
+            hint="run it again, or use db.run(function), which repeats it",
+        )
+
+    def _restart(self, connection: Connection) -> Exception:
+        """The same for a transaction that stays open: nothing was done in it, so that it is begun
+        again, and what was to be done first is done again."""
+        connection.checked.pop(self._shared, None)
+        try:
+            self.storage.begin_again(connection)
+            self.check_writer(connection)
+            if connection.token is not None and self.node is not None:
+                connection.token = write_commit_token(connection, self.node.id)
+        except ZapdbError as error:
+            return error
+        return CatalogReloaded()
+
+    def _send_token(self, connection: Connection) -> CommitToken | None:
+        """Send the commit token of a COMMIT that travels with its statements: its outcome is
+        unknown from the first byte on."""
+        clock_us, node = self._token_purger.clock_us, self.node
+        if not connection.is_pipelined or connection.is_unused or clock_us is None or node is None:
+            return None
+        return send_commit_token(connection, node.id, clock_us)
+
+    @contextmanager
+    def job_transaction(self) -> Iterator[Connection]:
+        """Open a transaction of zapdb's own, apart from the application's. Each statement sees what
+        is committed, and no other transaction must be repeated because of it."""
+        with self.storage.transaction(TransactionMode.JOB) as connection:
+            self.check_writer(connection)
+            yield connection
+
+    def begin(
+        self,
+        mode: TransactionMode,
+        *,
+        token: bool = False,
+        exclusive: bool = False,
+        lent: Connection | None = None,
+        caller: Caller | None = None,
+    ) -> OpenTransaction:
+        """Begin a transaction or a snapshot that stays open: see `Transactions.begin_open`."""
+        if lent is None:
+            self.storage.require_open()
+        begun = self.storage.begin_open(mode, lent, caller, exclusive=exclusive)
+        try:
+            with begun.use() as connection:
+                self.prepare(connection, token=token)
+        except BaseException:
+            self.storage.undo_open(begun)
+            raise
+        return begun
+
+    def prepare(self, connection: Connection, *, token: bool = False) -> None:
+        """The first statements of a transaction or snapshot of an application."""
+        assert connection.mode is not None
+        if connection.mode.only_reads:
+            if self.is_read_only:
+                check_level(connection)
+            self.pin(connection)
+            return
+        if not connection.is_pipelined:
+            self.check_writer(connection)
+        else:
+            self._require_current(connection, partial(StatementRefused, self._restart))
+        connection.note_begun()
+        if token:
+            assert self.node is not None  # it would not write
+            clock_us = self._token_purger.clock_us
+            if connection.is_pipelined and clock_us is not None:
+                connection.token = send_commit_token(connection, self.node.id, clock_us)
+            else:
+                self._flush_beginning(connection)  # it may begin again, for a schema of now
+                connection.token = write_commit_token(connection, self.node.id)
+
+    def before_commit(self, begun: OpenTransaction) -> None:
+        """A transaction that has nothing but its token may have to begin again, as others do with
+        their first question, for a schema of now."""
+        if begun.connection.token is not None and begun.connection.is_unbegun:
+            with begun.use() as connection:
+                self._flush_beginning(connection)
+
+    def commit(self, begun: OpenTransaction) -> None:
+        """Commit a transaction that stayed open. If COMMIT reports an error, its commit token tells
+        whether it took effect."""
+        token, begun.connection.token = begun.connection.token, None
+        try:
+            self.storage.commit_open(begun)
+        except CommitUnknown as unknown:
+            if token is None:
+                raise
+            resolve_commit(self.storage, token, unknown)
+        if token is not None:
+            self._token_purger.run_if_due()
+
+    def require_outermost_token(self, token: bool) -> None:
+        if token:
+            raise UsageError(
+                "a commit token belongs to a whole transaction, and this one is nested",
+                hint="pass token=True to the outermost transaction",
+            )
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Open a snapshot for one call; in the block, this thread reads as of the snapshot."""
+        with self.reading() as connection:
+            self.pin(connection)
+            yield connection
+
+    def pin(self, connection: Connection) -> None:
+        """Pin the tenant catalog as of a snapshot for all reads in it, unless it is pinned."""
+        if self._shared in connection.pinned:
+            return
+        row = connection.fetch_one(self.catalog_version_sql)
+        loaded = self._shared.loaded
+        connection.pinned[self._shared] = loaded
+        if row is None or row[0] != loaded.catalog.version:
+            self.reload()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """Open a READ transaction; in a process that is no node, check the cluster level first.
+        Raises `IncompatibleVersion` then."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            if self.is_read_only:
+                check_level(connection)
+            yield connection
+
+    def check_writer(self, connection: Connection) -> None:
+        """Check what a writing transaction checks first: the node's lease, the catalog version, and
+        that nothing is rolled back."""
+        epoch = self.check_node(connection)
+        require_not_rolling_back(self._shared.loaded.catalog)
+        connection.checked[self._shared] = epoch
+
+    def check_node(self, connection: Connection) -> int:
+        """Check the node's lease, and the catalog version; returns the epoch that was known when
+        the transaction began."""
+        assert self.node is not None  # else it is read-only, and there is no such transaction
+        # Of another tenant's session, what it knew when the transaction began.
+        epoch = next(iter(connection.checked.values()), self.node.own.epoch)
+        version, found = connection.fetch_one(self._check_sql)
+        stored = None if found is None else as_number(found)
+        require_own_lease(connection, self.node, stored, epoch)
+        if version != self._shared.loaded.catalog.version:
+            self.reload()
+        return epoch
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Run a single operation; repeat it after a conflict, unless it is inside a transaction.
+
+        Of conflicting transactions, the database lets the one continue that ends first. A long one,
+        such as a deletion with all its referencing records, could fail for ever because of short
+        ones. After several conflicts it takes the gate exclusively (decision 17).
+        """
+        begun = self.open_here()
+        if begun is not None:
+            with begun.use():
+                try:
+                    return action()
+                except CatalogReloaded:
+                    return action()
+        if self.storage.own_connection().mode is not None:
+            return action()
+        beaten = Beaten()
+
+        def before_again(made: int) -> None:
+            beaten.before_again(made)
+            self._local.exclusive = beaten.is_exclusive
+
+        try:
+            return retry(WRITE, partial(run_drawing, self, action), before_again=before_again)
+        finally:
+            self._local.exclusive = False

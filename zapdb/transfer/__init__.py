@@ -1,0 +1,1 @@
+"""Copies of whole databases: from others (`inference`), as files (`export`), beside (`mirror`)."""

@@ -1,0 +1,327 @@
+"""Which tables a mirror must have, and how it comes to have them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from zapdb.activation import TableDescriptor
+from zapdb.database import Database, Snapshot
+from zapdb.jobs.exclusive import ProgressReporter
+from zapdb.jobs.exclusive_work import measure_value
+from zapdb.log.stamps import LogSnapshot
+from zapdb.transfer.export.plain_tables import PlainTable
+from zapdb.transfer.export.snapshots import read_catalog
+from zapdb.transfer.export.table_errors import naming_table
+from zapdb.transfer.mirror.additions import Addition
+from zapdb.transfer.mirror.alteration import (
+    TableForm,
+    carry_on,
+    find_derivations,
+    plan_alteration,
+    rename_long,
+)
+from zapdb.transfer.mirror.batch import rows_of
+from zapdb.transfer.mirror.filling import plan_of
+from zapdb.transfer.mirror.mirror_constraints import drop_foreign_keys
+from zapdb.transfer.mirror.mirror_state_tables import forget_table, save_table
+from zapdb.transfer.mirror.source_rows import list_mirrored, read_baseline, read_former_schema
+from zapdb.transfer.mirror.state import Filling, MirroredTable, MirrorState
+from zapdb.transfer.mirror.target import Row, TargetBlocked, TargetSession
+
+NOTED_ROWS: Final = 1_000
+"""After how many rows of a baseline its job is told of them, at most."""
+
+
+@dataclass
+class MirrorReport:
+    """What one run has done: changes applied, batches, and the tables that were made, altered or
+    dropped, by name."""
+
+    changes: int = 0
+    batches: int = 0
+    made: list[str] = field(default_factory=list)
+    altered: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Those that were found changed by others, and are made right again."""
+    repaired: int = 0
+    """Rows that others had changed, removed or added."""
+    rows: int = 0
+    """Rows that were written to the target."""
+    untold: int = 0
+    """Rows that its job was not told of, and their bytes. A change without a row, such as a
+    deletion, counts as one with a row does."""
+    untold_bytes: int = 0
+    lost: list[str] = field(default_factory=list)
+    """What others had added to a table, and the one that was made in its place has not."""
+    problems: dict[str, str] = field(default_factory=dict)
+    """Why a table is not kept, by its name; empty for one that is kept again."""
+
+    def add(self, more: MirrorReport) -> None:
+        """Take in what one transaction has done."""
+        self.untold += more.untold
+        self.untold_bytes += more.untold_bytes
+        self.changes += more.changes
+        self.batches += more.batches
+        self.rows += more.rows
+        self.repaired += more.repaired
+        self.made += more.made
+        self.altered += more.altered
+        self.dropped += more.dropped
+        self.broken += more.broken
+        self.lost += more.lost
+        self.problems |= more.problems
+
+    def measured(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Count rows, and their bytes, while they are written."""
+        for row in rows:
+            self.rows += 1
+            self.untold += 1
+            self.untold_bytes += sum(map(measure_value, row))
+            yield row
+
+    def paced(self, rows: Iterable[Row], pace: ProgressReporter) -> Iterator[Row]:
+        """Tell a job of rows while they are written, which may wait meanwhile."""
+        bound = min(NOTED_ROWS, pace.batch_records_max or NOTED_ROWS)
+        for row in self.measured(rows):
+            yield row
+            if self.untold >= bound:
+                self.tell(pace)
+                bound = min(NOTED_ROWS, pace.batch_records_max or NOTED_ROWS)
+
+    def tell(self, pace: ProgressReporter) -> None:
+        """Tell a job of what was done since it was last told."""
+        read, size_bytes, self.untold, self.untold_bytes = self.untold, self.untold_bytes, 0, 0
+        pace.note(read, 0, size_bytes)
+
+
+@dataclass
+class StructureWork:
+    """One transaction's work on the tables of a target.
+
+    `remade` are tables that are to be made anew, `long` the fields of long numbers that were
+    found, both by table number. `at` is the table of the step that is under way, by number and
+    name.
+    """
+
+    db: Database
+    session: TargetSession
+    state: MirrorState
+    remade: set[int]
+    long: dict[int, set[str]]
+    now: int
+    pace: ProgressReporter
+    done: MirrorReport = field(default_factory=MirrorReport)
+    built: set[int] = field(default_factory=set)
+    at: tuple[int, str] = (0, "")
+
+    def next_step(self, wanted: dict[int, TableDescriptor], waiting: set[int]) -> bool:
+        """Do one step, if there is one; those of the tables in `waiting` are left for later.
+
+        Raises `TargetBlocked` for the table `at`.
+        """
+        tables = self.state.tables
+        gone = [table for n, table in tables.items() if n not in wanted and n not in waiting]
+        if gone:
+            self._drop(gone[0])
+            return True
+        new = [n for n in wanted if n not in waiting and self._is_new(n)]
+        if new:
+            self._build(new)
+            return True
+        for number, descriptor in wanted.items():
+            table = tables.get(number)
+            if table is None or number in waiting:
+                continue
+            if table.problem or not self._is_current(table, descriptor):
+                self._alter(table, descriptor)
+                return True
+            if table.is_stale:
+                self._build([number])
+                return True
+        return False
+
+    def _is_new(self, number: int) -> bool:
+        table = self.state.tables.get(number)
+        return number in self.remade or table is None or not table.columns
+
+    def _is_current(self, table: MirroredTable, descriptor: TableDescriptor) -> bool:
+        long = self.long.get(table.number, set())
+        is_named = table.name == descriptor.schema.name and long <= {*table.long}
+        return is_named and table.revision == descriptor.revision
+
+    # Tables that are no more
+
+    def _drop(self, table: MirroredTable) -> None:
+        self.at = table.number, table.name
+        if table.columns:
+            drop_foreign_keys(self.session, table.name)
+            self.session.drop(table.name)
+        forget_table(self.session, self.state, table.number)
+        self.done.dropped.append(table.name)
+        self.done.problems[table.name] = ""
+
+    # Columns
+
+    def _alter(self, table: MirroredTable, descriptor: TableDescriptor) -> None:
+        """Give a table the columns and the name of its schema; one for which that is not enough is
+        made anew."""
+        self.at = table.number, table.name
+        catalog, session = self.db._session.catalog, self.session
+        with self.db._session.reading() as connection:
+            former = read_former_schema(connection, catalog.tenant, table.number, table.revision)
+        if former is None:
+            self.remade.add(table.number)
+            return
+        schema = descriptor.schema
+        long = rename_long(table, former, schema) | self.long.get(table.number, set())
+        old = TableForm.of(former, session, table.long)
+        new = TableForm.of(schema, session, tuple(sorted(long)))
+        derivations = find_derivations(catalog, descriptor, table.revision)
+        plan = plan_alteration(old, new, derivations, session.engine)
+        if plan is None:
+            self.remade.add(table.number)
+            return
+        plan.loosen(session, table.name, new.plain)
+        filled = plan.carry_out(session, table.name)
+        filled += [name for name in carry_on(table.filling, old, new) if name not in filled]
+        if table.name != schema.name:
+            self._rename(table.name, schema.name)
+        altered = replace(
+            table,
+            name=schema.name,
+            revision=descriptor.revision,
+            columns=session.observe(schema.name),
+            long=tuple(sorted(long)),
+            filling=Filling(tuple(filled)) if filled and not table.is_stale else None,
+            problem="",
+        )
+        save_table(session, self.state, altered)
+        self.done.problems[table.name] = ""
+        if altered.columns != table.columns or altered.name != table.name:
+            self.done.altered.append(schema.name)
+
+    def _rename(self, name: str, to: str) -> None:
+        for other in list(self.state.tables.values()):
+            if other.name == to:  # it is to be renamed, too
+                passing = _waiting_name(other.number)
+                self.session.rename(to, passing)
+                save_table(self.session, self.state, replace(other, name=passing))
+        self._require_free(to)
+        self.session.rename(name, to)
+
+    def _require_free(self, name: str) -> None:
+        if self.session.describe_columns(name):
+            raise TargetBlocked(f"there is a table or view {name} that is not the mirror's")
+
+    # Rows
+
+    def _build(self, numbers: Iterable[int]) -> None:
+        """Make tables from one snapshot; one that has the right columns keeps them."""
+        with self.db.snapshot() as snap:
+            snap._session.reload()
+            wanted = list_mirrored(read_catalog(snap._session))
+            baseline = read_baseline(snap)
+            built = [wanted[n] for n in numbers if n in wanted]  # not dropped meanwhile
+            if self.pace.is_job:
+                self.pace.expect(sum(snap.table(one.schema.name).count() for one in built))
+            for one in built:
+                self._build_one(snap, one, baseline)
+        self.pace.expect(None)  # as long as there are changes
+
+    def _build_one(
+        self, snap: Snapshot, descriptor: TableDescriptor, baseline: LogSnapshot
+    ) -> None:
+        schema = descriptor.schema
+        known = self.state.tables.get(schema.number)
+        is_kept = known is not None and not self._is_new(schema.number)
+        if known is not None and is_kept and known.revision != descriptor.revision:
+            return  # altered first
+        self.at = schema.number, schema.name
+        long = {*(known.long if known else ()), *self.long.get(schema.number, ())}
+        made = MirroredTable(
+            schema.number,
+            schema.name,
+            descriptor.revision,
+            baseline,
+            long=tuple(sorted(long & {field.name for field in schema.fields})),
+            checked_at=self.now,
+        )
+        plain = plan_of(schema, self.session, made)
+        read = rows_of(snap.table(schema.name).scan(), plain, schema.number)
+        rows = self.done.paced(read, self.pace)
+        with naming_table(schema.name):
+            if is_kept:
+                drop_foreign_keys(self.session, made.name)
+                self.session.empty(made.name)
+                count = self.session.insert(made.name, plain, rows)
+            else:
+                count = self._make(made, plain, rows, known)
+        columns = self.session.observe(made.name)
+        save_table(self.session, self.state, replace(made, rows=count, columns=columns))
+        self.done.made.append(made.name)
+        self.built.add(made.number)
+
+    def _make(
+        self,
+        made: MirroredTable,
+        plain: PlainTable,
+        rows: Iterable[Row],
+        known: MirroredTable | None,
+    ) -> int:
+        """Make a table in place of the former one; return how many rows it has."""
+        session, former = self.session, known.name if known and known.columns else None
+        if former is not None:
+            drop_foreign_keys(session, former)
+        if former != made.name:
+            self._require_free(made.name)
+        if former is not None and not session.describe_columns(former):
+            former = None  # others have dropped it
+        if former is not None and former != made.name and not session.fills_aside:
+            session.rename(former, made.name)  # so that what is added names it so
+            former = made.name
+        added = [] if former is None else session.read_additions(former)
+        if not session.fills_aside:
+            if former is not None:
+                session.drop(former)
+            session.create(made.name, plain)
+            count = session.insert(made.name, plain, rows)
+            self._add(added, made.name, made.name)
+            return count
+        # Under a name of its own first: nobody waits for the rows.
+        aside = _waiting_name(made.number)
+        session.drop(aside)
+        session.create(aside, plain)
+        count = session.insert(aside, plain, rows)
+        refused = self._add(added, aside, made.name)
+        if former is None:
+            session.admit_readers(aside)
+        else:
+            session.drop(former)
+        session.rename(aside, made.name)
+        session.name_additions(added, refused, aside)
+        return count
+
+    def _add(self, added: list[Addition], name: str, shown: str) -> list[Addition]:
+        """Add what others have added to the former table; returns what can't be."""
+        refused = self.session.add(added, name)
+        self.done.lost += [f"{one.shown} of {shown}" for one in refused]
+        return refused
+
+
+def _waiting_name(number: int) -> str:
+    return f"zapdb_mirror_new_{number}"
+
+
+def find_broken(session: TargetSession, state: MirrorState) -> dict[int, str]:
+    """The tables that others have changed: by number, whether in their `columns` or `rows`."""
+    found = {}
+    for number, table in state.tables.items():
+        if table.columns and not table.is_stale:
+            if session.observe(table.name) != table.columns:
+                found[number] = "columns"
+            elif session.count(table.name) != table.rows:
+                found[number] = "rows"
+    return found

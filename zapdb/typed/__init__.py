@@ -1,0 +1,1 @@
+"""Generated models: what they consist of at run time, and how their module is written."""
