@@ -9,10 +9,10 @@ from typing import Any, Final
 import pytest
 
 from tests.zoned import ZONES
+from zapdb.accelerator import NATIVE_VARIABLE
 from zapdb.limits import COMPILED_MAX
 from zapdb.memo import Memo
 from zapdb.records import codec, native
-from zapdb.records.accelerator import NATIVE_VARIABLE
 
 CODECS: Final = ["pure"] if native.accelerator is None else ["native", "pure"]
 

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from tests.bench.databases import TITLES, Bench, Engine, opened, orm_engine
 from tests.bench.measure import Reach, Row, take_turns
 from tests.bench.people import CREATE, Base, Person, make_people
+from zapdb.accelerator import load_accelerator
 from zapdb.limits import PAGE_RECORDS_MAX
-from zapdb.records.accelerator import load_accelerator
 
 RECORDS = 30_000
 ROUNDS = 7

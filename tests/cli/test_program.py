@@ -19,11 +19,11 @@ import zapdb
 from tests import processes
 from tests.cli.program import Project
 from tests.support import GUARD_SECONDS
+from zapdb.accelerator import describe_codec
 from zapdb.cli import app, commands
 from zapdb.cli.connecting import DatabaseOptions, TenantOptions
 from zapdb.cli.exclusive_jobs import CommandJob, JobCounter
 from zapdb.cli.output import Output
-from zapdb.records.accelerator import describe_codec
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

@@ -367,12 +367,12 @@ try:
     import _interpreters as interpreters
 except ImportError:  # before Python 3.13
     import _xxsubinterpreters as interpreters
-from zapdb.records.accelerator import load_accelerator
+from zapdb.accelerator import load_accelerator
 
 CODE = '''
 import importlib.machinery, importlib.util, sys
 sys.path[:] = {path!r}
-from zapdb.records.accelerator import load_accelerator
+from zapdb.accelerator import load_accelerator
 loader = importlib.machinery.ExtensionFileLoader("zapdb._native", {file!r})
 spec = importlib.util.spec_from_file_location("zapdb._native", {file!r}, loader=loader)
 for _ in range(20):

@@ -47,7 +47,7 @@ RAW: dict[str, str] = {
     "zapdb/storage/blobs.py:BlobStatements.load": BLOBS,
     "zapdb/storage/blobs.py:BlobStatements.read_chunk": BLOBS,
     "zapdb/log/change_log.py:ChangeLog.measure_lag": SERVER,
-    "zapdb/storage/connection.py:Connection.ask_later": HANDED_ON,
+    "zapdb/storage/connection.py:Connection.fetch_later": HANDED_ON,
     "zapdb/storage/data_tables.py:delete_index_entries": PARAMETERS,
     "zapdb/storage/database_place.py:read_place": SERVER,
     "zapdb/storage/entry_statements.py:EntryStatements.fetch_page": DATA,

@@ -11,7 +11,7 @@ import pytest
 from tests.sources import PACKAGE, ROOT, modules
 
 ORDER = [
-    {"_native", "errors", "files", "formats", "limits", "printing", "release"}
+    {"_native", "accelerator", "errors", "files", "formats", "limits", "printing", "release"}
     | {"logs", "memo", "metrics"},
     {"datasets"},
     {"values"},

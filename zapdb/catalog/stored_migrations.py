@@ -197,7 +197,9 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
     return Chain(tuple(migrations))
 
 
-def read_chain_at(connection: Connection, time_us: int, *, with_rolled_back: bool) -> Chain | None:
+def read_chain_at_time(
+    connection: Connection, time_us: int, *, with_rolled_back: bool
+) -> Chain | None:
     """Return the chain as it was at a time, with the migrations that were rolled back after it; and
     `with_rolled_back` with the one that was rolled back just then. None if it can't be told."""
     at = MIGRATIONS.c
@@ -224,7 +226,7 @@ def read_chains_to(connection: Connection, number: int) -> Iterator[Chain]:
     at = MIGRATIONS.c
     query = sa.select(at.stored_at).where(at.number == number).order_by(at.id.desc())
     for (stored_at,) in connection.core_execute(query).fetchall():
-        chain = read_chain_at(connection, stored_at, with_rolled_back=False)
+        chain = read_chain_at_time(connection, stored_at, with_rolled_back=False)
         if chain is not None:
             yield chain.up_to(number)
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from zapdb.accelerator import describe_codec
 from zapdb.cli.commands import (
     COMMANDS,
     end_collection,
@@ -23,7 +24,6 @@ from zapdb.cli.output import print_note, report_error
 from zapdb.cli.suspects import find_suspects
 from zapdb.errors import EXIT_ERROR, MissingExtra, UsageError, ZapdbError
 from zapdb.logs import log_as_json
-from zapdb.records.accelerator import describe_codec
 from zapdb.release import __version__
 
 _EXTRAS: Final = {

@@ -16,9 +16,9 @@ from functools import partial
 from types import MemberDescriptorType
 from typing import Any, NamedTuple
 
+from zapdb.accelerator import load_accelerator
 from zapdb.datasets import Zone
 from zapdb.limits import INLINE_SIZE_BYTES_MAX, RECORD_KEY_SIZE_BYTES_MAX, VALUE_SIZE_BYTES_MAX
-from zapdb.records.accelerator import load_accelerator
 from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
 from zapdb.values import (

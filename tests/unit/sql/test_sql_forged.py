@@ -17,7 +17,7 @@ from tests import forms
 from zapdb.errors import SqlError, SqlLimitExceeded, UsageError, ZapdbError
 from zapdb.sql import asking
 from zapdb.sql.allowance import StatementLimits
-from zapdb.sql.asking import ask
+from zapdb.sql.asking import run_in_sandbox
 from zapdb.sql.result import Result
 from zapdb.sql.sandbox import wire
 from zapdb.sql.sources import HeldSource, Source
@@ -138,7 +138,7 @@ def ask_forger(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> Result:
         theirs.settimeout(60)
         theirs.sendall(sent)
         theirs.shutdown(socket.SHUT_WR)
-        return ask("SELECT * FROM people", [], Offered(), StatementLimits())
+        return run_in_sandbox("SELECT * FROM people", [], Offered(), StatementLimits())
 
 
 def pack(messages: Sequence[Message]) -> bytes:

@@ -15,7 +15,7 @@ from zapdb.catalog.schema_history import RevisionEntry
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, OF_TENANT
 from zapdb.past.files.history_manifest import EraState, HistoryEra, HistoryStore
 from zapdb.past.files.log_batches import LogBatch
-from zapdb.past.files.table_revisions import TableAt, TableRevisions
+from zapdb.past.files.table_revisions import EarlierTable, TableRevisions
 from zapdb.records import decode_prefix
 
 
@@ -83,7 +83,7 @@ class EraPlanner:
     eras: Mapping[int, HistoryEra]
     last: Mapping[int, HistoryEra]
 
-    def plan(self, tables: Mapping[int, TableAt], events: TableEvents, moment: int) -> EraPlan:
+    def plan(self, tables: Mapping[int, EarlierTable], events: TableEvents, moment: int) -> EraPlan:
         """Plan them at a moment, at which there are these tables."""
         plan = EraPlan()
         kept = set[int]()

@@ -35,7 +35,7 @@ from zapdb.past.files.moment_rows import make_baseline, to_arrow
 from zapdb.past.files.moving import copy_file, plan_copy
 from zapdb.past.files.opened_batches import open_batches
 from zapdb.past.files.store_changes import StoreChange, StoreCommit
-from zapdb.past.files.table_revisions import TableAt, read_tables_at
+from zapdb.past.files.table_revisions import EarlierTable, read_tables_at
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
 from zapdb.storage import Connection, TransactionMode
 
@@ -226,7 +226,7 @@ class _Repair:
             if (era.table_number, era.era) == self._place[1:]
         )
 
-    def _find_table(self, connection: Connection, beginning: int) -> TableAt | None:
+    def _find_table(self, connection: Connection, beginning: int) -> EarlierTable | None:
         """Return the table of the file's era at its beginning, if it can be rewound to that."""
         if self._file.kind == "moments" or beginning > self._era.first_moment:
             return None

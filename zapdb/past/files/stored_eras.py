@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.schema_history import RevisionEntry
-from zapdb.catalog.stored_migrations import read_chain_at
+from zapdb.catalog.stored_migrations import read_chain_at_time
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, ARCHIVE_PRUNING
 from zapdb.migrations import Chain
 from zapdb.past.files.file_columns import ARCHIVE, KEY, RowOperation, column_name
@@ -212,7 +212,7 @@ class TableEras:
 def _read_chain(connection: Connection, entry: RevisionEntry) -> Chain | None:
     """Return the chain at the time of an entry; that of a rollback has the migration, too."""
     is_back = entry.event == "rollback"
-    return read_chain_at(connection, entry.migrated_at, with_rolled_back=is_back)
+    return read_chain_at_time(connection, entry.migrated_at, with_rolled_back=is_back)
 
 
 def _rename(state: Any, schema: TableSchema) -> Any:

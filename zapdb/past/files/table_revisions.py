@@ -84,7 +84,7 @@ def can_share_era(began: RevisionEntry, layout_revision: int, schema: TableSchem
 
 
 @dataclass(frozen=True, slots=True)
-class TableAt:
+class EarlierTable:
     """A table at a moment: its entry, and whether the present records can be rewound to it."""
 
     entry: RevisionEntry
@@ -93,7 +93,7 @@ class TableAt:
 
 def read_tables_at(
     connection: Connection, catalog: TenantCatalog, revisions: TableRevisions, later_sql: LaterSql
-) -> dict[int, TableAt]:
+) -> dict[int, EarlierTable]:
     """Return the tables by number that there were before the transactions of a condition; reads in
     one snapshot, of which `catalog` and `revisions` are."""
     later = read_later_events(connection, catalog.tenant, later_sql)
@@ -111,5 +111,5 @@ def read_tables_at(
             and not later.switches(table)
             and not any(makes_other_bytes(then[-1], entry) for entry in entries)
         )
-        found[table] = TableAt(then[-1], is_rewindable)
+        found[table] = EarlierTable(then[-1], is_rewindable)
     return found

@@ -27,7 +27,7 @@ from zapdb.tables.queries.fields import Condition, FieldExpression, bind, make_f
 from zapdb.transfer.export.plain_checks import _JOINERS
 from zapdb.values import Boolean, Float, Integer, String
 
-GUIDES: Final = Path(__file__).parents[3] / "docs" / "guides"
+GUIDES: Final = Path(__file__).parents[4] / "docs" / "guides"
 OPERATORS: Final = get_args(Operator)
 WRITTEN: Final[dict[Operator, tuple[str, str, str]]] = {
     "==": ("{} == 'a'", "title == 'a'", "=="),
