@@ -30,12 +30,9 @@ from tests.native.mutants import MUTANTS, SOURCES, Mutant
 from tests.native.samples import compare_samples
 from tests.native.sanitized import run_sanitized
 from tests.strategies import TYPES
-from zapdb import (
-    limits,
-)
+from zapdb import accelerator, limits
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.records import (
-    accelerator,
     codec_for,
     native,
 )

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "TaskReport": ("task", "TaskReport"),
-    "read_past": ("past", "read_past"),
-    "register": ("registration", "register_sources"),
+    "read_past": ("past_frames", "read_past"),
+    "register": ("data_source_registration", "register_sources"),
     "run_on_spark": ("runner", "run_on_spark"),
-    "snapshot": ("registration", "snapshot"),
-    "start_session": ("session", "start_session"),
-    "start_session_for": ("session", "start_session_for"),
+    "snapshot": ("data_source_registration", "snapshot"),
+    "start_session": ("spark_session", "start_session"),
+    "start_session_for": ("spark_session", "start_session_for"),
 }
 """The module that each name is from, and its name there."""
 
