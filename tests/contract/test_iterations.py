@@ -26,6 +26,7 @@ from tests.support import Workspace
 from zapdb.errors import RecordExists, TransactionConflict
 from zapdb.limits import ITERATION_TOLD_WRITES_MAX
 from zapdb.storage import own_writes
+from zapdb.storage.interruption import InterruptibleCall
 from zapdb.tables import iteration as iterations
 from zapdb.tables.queries import paging
 from zapdb.tables.queries.query import Query
@@ -475,6 +476,33 @@ def test_threads_that_write_hide_and_repeat_no_record(
             is_over.set()
         for writer in writers:
             writer.result()
+
+
+@pytest.mark.parametrize("part", ["leave_commit", "enter_commit and undo"])
+def test_a_commit_ends_whatever_fails_behind_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    """Or each later iteration would be told of its writes for as long as the process lives."""
+    db = start(workspace)
+
+    def fail(*_: object, **named: object) -> None:
+        raise MemoryError
+
+    async def write() -> None:
+        async with zapdb.aio.open(workspace.address) as here:
+            storage = here._sync._storage
+            with monkeypatch.context() as patched:
+                if part == "leave_commit":
+                    patched.setattr(InterruptibleCall, "leave_commit", fail)
+                else:
+                    patched.setattr(InterruptibleCall, "enter_commit", fail)
+                    patched.setattr(type(storage), "_undo", fail)
+                with pytest.raises(MemoryError):
+                    await here.table("groups").insert(id=-1, name="a")
+            assert not storage.own_writes._committing
+
+    db.close()
+    asyncio.run(write())
 
 
 def test_an_iteration_ends_with_what_reads_it(workspace: Workspace) -> None:

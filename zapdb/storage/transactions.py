@@ -195,19 +195,23 @@ class Transactions(TransactionPool):
             if call is not None and not connection.is_waiting:
                 call.enter_commit()
         except BaseException:
-            self._undo(connection)
-            if written is not None:
-                self.own_writes.end_commit(written, is_committed=False)
+            try:
+                self._undo(connection)
+            finally:
+                if written is not None:
+                    self.own_writes.end_commit(written, is_committed=False)
             raise
         is_committed = False
         try:
             self._commit(connection, mode)
             is_committed = True
         finally:
-            if call is not None and (is_committed or not connection.is_refused):
-                call.leave_commit(is_committed=is_committed)
-            if written is not None:
-                self.own_writes.end_commit(written, is_committed=is_committed)
+            try:
+                if call is not None and (is_committed or not connection.is_refused):
+                    call.leave_commit(is_committed=is_committed)
+            finally:
+                if written is not None:
+                    self.own_writes.end_commit(written, is_committed=is_committed)
         self._settle_drawn(connection)
 
     def _settle_drawn(self, connection: Connection) -> None:
