@@ -149,7 +149,9 @@ def match_parts(path: Path, parts: Sequence[Predicate]) -> Match:
         ranges *= count
         points += found.op == "==" and points == at
     places = (*(found.place for found in fixed), *limits)
-    inexact = [one.place for one in fixed if not one.is_exact and not _is_null(parts[one.place])]
+    inexact = [
+        one.place for one in fixed if not one.is_exact and not _has_no_value(parts[one.place])
+    ]
     for place in limits:
         limit = _find_limit(path, len(fixed), parts[place])
         if limit is not None and not limit[2]:
@@ -157,9 +159,11 @@ def match_parts(path: Path, parts: Sequence[Predicate]) -> Match:
     return Match(tuple(fixed), tuple(limits), points, places, tuple(inexact))
 
 
-def _is_null(part: Predicate) -> bool:
-    """Return whether a condition says that a field is null, as all of its shape do."""
-    return isinstance(part, Comparison) and part.op == "==" and part.value is None
+def _has_no_value(part: Predicate) -> bool:
+    """Return whether a condition allows a field no value, or only null, as all of its shape do."""
+    if not isinstance(part, Comparison):
+        return False
+    return part.value == () if part.op == "in" else part.op == "==" and part.value is None
 
 
 def _find_equalities(

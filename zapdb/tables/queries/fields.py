@@ -390,6 +390,8 @@ def _bind_condition(table: TableSchema, condition: Condition) -> Comparison:
         several = tuple([None if one is None else kind.check(one, path) for one in value])
         if kind.has_python_order:
             several = tuple(dict.fromkeys(several))
+        elif all(one is None for one in several):
+            several = several[:1]
         if len(several) == 1:
             return Comparison(field.number, field.name, "==", several[0], collation)
         return Comparison(field.number, field.name, "in", several, collation)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -18,7 +20,7 @@ from zapdb.tables.indexes.paths import KEY_NAME, list_paths
 from zapdb.tables.indexes.predicates import EVERYTHING, And, Comparison, Predicate
 from zapdb.tables.indexes.spans import Span
 from zapdb.tables.queries.fields import as_order, bind, make_field
-from zapdb.values import Boolean, Integer, String
+from zapdb.values import Boolean, Integer, String, ZonedTimestamp
 
 ROOT = Collation("und")
 FIELDS = (
@@ -236,6 +238,31 @@ def test_what_the_spans_do_not_answer_is_compared() -> None:
     assert [str(p) for p in found.index_conditions] == ["due == 1"]
     assert [str(p) for p in found.residual] == ["other == 2", "done != True"]
     assert found.rechecked == ()
+
+
+def test_what_names_no_value_is_not_compared() -> None:
+    """Two zones may mean one instant, so values of equal keys differ; null has a key of its own."""
+    at = Field(7, "at", ZonedTimestamp(), optional=True)
+    by_at = Index(1, "by_at", (IndexComponent(7),))
+    table = TableSchema(1, "items", (1, 2), (*FIELDS, at), (by_at,))
+    planner = Planner(table, list_paths(table, [build_keys(table, by_at)]))
+    moment = datetime(2024, 5, 31, 12, tzinfo=ZoneInfo("Europe/Vienna"))
+    later = moment.replace(year=2025)
+    found = make_field(table, "at")
+    for condition, is_compared in (
+        (found.in_([]), False),
+        (found.in_([None]), False),
+        (found.in_([None, None]), False),
+        (found == None, False),
+        (found.in_([moment, later]), True),
+        (found.in_([None, moment]), True),
+        (found.in_([moment]), True),
+        (found == moment, True),
+        (found.in_([]), False),
+    ):
+        made = planner.plan(bind(table, condition), None)
+        assert made.path.name == "by_at", condition
+        assert bool(made.rechecked) == is_compared, condition
 
 
 def test_rule_24_a_recheck_is_decided_from_the_value() -> None:
