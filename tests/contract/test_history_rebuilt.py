@@ -514,12 +514,15 @@ def test_h3_hostile_files_are_refused_though_the_manifest_names_them(
         text = pyarrow.array([str(at) for at in range(rows.num_rows)])
         no_id, no_field, missing = ["other columns"] * 3
         if kind == "checkpoint":
-            no_id, no_field = "'more' has no field id", "'more' has a field id of no field, 9"
+            no_id, no_field = "'more' has no field id", "'more' has a field id of no field"
             missing = "none of its columns has the field id"
         for table, problem in (
             (rows.append_column("deep", pyarrow.nulls(rows.num_rows, deep)), "nested too deeply"),
             (rows.append_column("more", text), no_id),
-            (rows.append_column(_with_id("more", 9), text), no_field),
+            *(
+                (rows.append_column(_with_id("more", number), text), no_field)
+                for number in ("9", "abc", " 9 ", "٣", "", "-1", "9" * 11, "9" * 5_000, b"\xff\n")
+            ),
             (rows.drop_columns(rows.column_names[-1]), missing),
             (rows.rename_columns([*rows.column_names[:-1], "more"]), "other columns"),
             (rows.set_column(0, rows.column_names[0], text), "other columns"),
@@ -536,9 +539,9 @@ def test_h3_hostile_files_are_refused_though_the_manifest_names_them(
     assert read_manifest(db) == wanted
 
 
-def _with_id(name: str, number: int) -> Any:
+def _with_id(name: str, number: str | bytes) -> Any:
     """The column of a field."""
-    return pyarrow.field(name, pyarrow.string(), metadata={FIELD_ID: str(number)})
+    return pyarrow.field(name, pyarrow.string(), metadata={FIELD_ID: number})
 
 
 def name_file(manifest: ManifestFile, changed: HistoryFile) -> None:

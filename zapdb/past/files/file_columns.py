@@ -175,27 +175,29 @@ def find_columns(there: Any, table: TableSchema) -> dict[str, str]:
     that is missing, or of another type than its field."""
     found, by_id = {one.name: one.name for one in OWN_FIELDS}, _find_ids(there)
     for field, plain in zip(table.fields, arrow_schema(table), strict=True):
-        one = by_id.pop(field.number, None)
+        one = by_id.pop(str(field.number), None)
         if one is None:
             raise pyarrow.ArrowInvalid(f"none of its columns has the field id {field.number}")
         is_plain = one.type == plain.type
         if not is_plain and one.type != arrow_schema(table, [field.name], [field.name])[0].type:
             raise pyarrow.ArrowInvalid(f"its column {one.name!r} has another type than the field")
         found[column_name(field, as_text=not is_plain)] = one.name
-    for number, one in by_id.items():
-        raise pyarrow.ArrowInvalid(f"its column {one.name!r} has a field id of no field, {number}")
+    for stored, one in by_id.items():
+        shown = stored if stored.isdecimal() else repr(stored)
+        raise pyarrow.ArrowInvalid(f"its column {one.name!r} has a field id of no field, {shown}")
     return found
 
 
-def _find_ids(there: Any) -> dict[int, Any]:
-    """Return the columns that have a field id; all but zapdb's own must have one."""
-    found, own = dict[int, Any](), list[str]()
+def _find_ids(there: Any) -> dict[str, Any]:
+    """Return the columns that have a field id, by its text, which may be any: a file can say what
+    it likes. All but zapdb's own must have one."""
+    found, own = dict[str, Any](), list[str]()
     for one in there:
         stored = (one.metadata or {}).get(FIELD_ID)
         if stored is None:
             own.append(one.name)
             continue
-        number = int(stored)
+        number = stored.decode("ascii", "backslashreplace")
         if number in found:
             names = f"{found[number].name!r} and {one.name!r}"
             raise pyarrow.ArrowInvalid(f"its columns {names} have one field id, {number}")
