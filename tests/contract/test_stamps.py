@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +24,9 @@ from tests.support import PostgresServer, Workspace, count_statements
 from zapdb.catalog.cluster.node_registration import Heartbeat
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.errors import HistoryBehind, WritesRefused
+from zapdb.limits import NODE_HEARTBEAT_SECONDS
 from zapdb.log.change_log import START
+from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
 
 
@@ -379,3 +383,30 @@ def test_a_log_that_is_damaged_keeps_no_other_one_from_its_stamp(
     assert "changes of tenant 1 got no stamp" in caplog.text
     with zapdb.open(place.address, read_only=True) as reader:
         assert reader.for_tenant("other").change_log.status().waiting.changes == 0
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_a_heartbeat_does_not_wait_for_a_schema_change(
+    place: Workspace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its node would look dead before; the logs get their stamps with the next one."""
+    caplog.set_level(logging.INFO, "zapdb.nodes")
+    db, other = open_logged(place), place.connect()
+    stop_beating(db)
+    for name in ("one", "two"):
+        db.admin.create_tenant(name)
+        db.for_tenant(name).table("items").insert(id=1, title="a")
+    age_stamps(place)
+    with other.transaction(TransactionMode.DDL):
+        beating = threading.Thread(target=beat, args=(db,))
+        beating.start()
+        beating.join(NODE_HEARTBEAT_SECONDS)
+        is_waiting = beating.is_alive()
+    beating.join()
+    assert not is_waiting
+    told = [one for one in caplog.records if "got no stamp" in one.getMessage()]
+    assert {one.levelname for one in told} == {"INFO"}
+    beat(db)
+    with zapdb.open(place.address, read_only=True) as reader:
+        for name in ("one", "two"):
+            assert reader.for_tenant(name).change_log.status().waiting.changes == 0

@@ -121,7 +121,7 @@ class Moments(ABC):
 
     @abstractmethod
     def raise_watermark(self, connection: Connection) -> None:
-        """Raise it to now, inside a JOB transaction."""
+        """Raise it to now, inside a JOB or NOWAIT transaction."""
 
     @abstractmethod
     def find_later(self, connection: Connection, moment: LoggedMoment) -> LaterTransactions:

@@ -172,7 +172,7 @@ def needs_stamp(connection: Connection, tenant: int) -> bool:
 
 def add_stamp(connection: Connection, tenant: int, *, may_be_empty: bool = False) -> None:
     """Add a stamp for the transactions that became visible since the last one, inside a JOB
-    transaction; without any, only if it `may_be_empty`.
+    or NOWAIT transaction; without any, only if it `may_be_empty`.
 
     Where the last one is empty, too, that becomes the new one: so there is at most one empty stamp
     behind each that has transactions, however many times are asked for.

@@ -17,7 +17,7 @@ from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.stored_migrations import read_chain_state
-from zapdb.errors import LeaseHeld, LeaseLost, ZapdbError
+from zapdb.errors import ConcurrencyError, LeaseHeld, LeaseLost, ZapdbError
 from zapdb.limits import (
     NODE_HEARTBEAT_SECONDS,
     NODE_LEASE_SECONDS,
@@ -109,13 +109,18 @@ def raise_watermarks(storage: Storage) -> None:
         except ZapdbError as error:
             if storage.is_closed:
                 raise
-            logger.warning(
-                "changes of tenant %d got no stamp, which is tried again: %s", tenant, error
-            )
+            level = logging.INFO if isinstance(error, ConcurrencyError) else logging.WARNING
+            told = "changes of tenant %d got no stamp, which is tried again: %s"
+            logger.log(level, told, tenant, error)
 
 
 def _raise_watermark(storage: Storage, tenant: int) -> None:
-    with storage.transaction(TransactionMode.JOB) as begun:
+    """Raise the watermark of one log. Raises `ConcurrencyError` where it would wait for a schema
+    change on PostgreSQL: the lease of the node would end meanwhile. On SQLite no lease is renewed
+    while another process writes, and one that writes for long extends it."""
+    is_sqlite = storage.dialect == "sqlite"
+    mode = TransactionMode.JOB if is_sqlite else TransactionMode.NOWAIT
+    with storage.transaction(mode) as begun:
         row = rows.get(begun, Tenant, tenant)
         if row is None or row.removing or read_chain_state(begun).rolling_back is not None:
             return
