@@ -551,6 +551,9 @@ def test_a_directory_of_something_else_is_refused(workspace: Workspace, tmp_path
         with pytest.raises(UsageError, match="characters of a pattern") as caught:
             db.history.start(tmp_path / f"a{mark}b" / "store")
         assert caught.value.context["characters"] == mark
+    for character in ("\n", "\x1b", "\u202e", "\udc80"):
+        with pytest.raises(UsageError, match="characters that are not printable"):
+            db.history.start(tmp_path / f"a{character}b" / "store")
     assert not list(tmp_path.glob("a*b"))
     with pytest.raises(UsageError, match="no history store"):
         db.history.status()

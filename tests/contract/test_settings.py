@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 
 import pytest
 
@@ -100,15 +101,12 @@ def test_rule_14_tenants_do_not_see_what_is_set_for_others(storage: Storage) -> 
 def test_every_setting_takes_its_values_for_its_scopes(storage: Storage, setting: Setting) -> None:
     numbers = setting.numbers
     good = [*setting.choices, *([str(numbers.lowest), str(numbers.highest)] if numbers else [])]
-    bad = [
-        "",
-        "other",
-        "-1",
-        "1.5",
-        "٣",
-        "9" * 30,
-        *([str(numbers.highest + 1)] if numbers else []),
-    ]
+    if setting.takes_directory:
+        good.append(os.path.abspath("stores"))  # noqa: PTH100 - of a text
+        bad = ["", "\0", "a\nb", "a\r", "\x1b[2J", "a\u2028b", "\u202eb", "\udc80"]
+    else:
+        more = [str(numbers.highest + 1)] if numbers else []
+        bad = ["", "other", "-1", "1.5", "٣", "9" * 30, *more]
     seqs = [write(storage, setting.name, value, Scope()) for value in [*good, setting.default]]
     assert seqs == sorted(set(seqs))
     before = storage.connection().fetch_all("SELECT * FROM zapdb_catalog WHERE kind = 'setting'")

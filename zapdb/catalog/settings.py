@@ -70,7 +70,8 @@ class Setting:
     takes_gate: bool = False
     """Whether setting it takes the gate, so that every later write obeys it."""
     takes_directory: bool = False
-    """Whether its value is the full path of a directory, which is no other database's."""
+    """Whether its value is the full path of a directory, which is no other database's, without
+    characters that can't be printed, such as line ends."""
 
     @property
     def mode(self) -> TransactionMode:
@@ -88,7 +89,8 @@ class Setting:
         if value in self.choices:
             return value
         if self.takes_directory:
-            return os.path.abspath(value) if value and "\0" not in value else None  # noqa: PTH100 - of a text
+            directory = os.path.abspath(value)  # noqa: PTH100 - of a text
+            return directory if value and directory.isprintable() else None
         if self.numbers is None or not (value.isascii() and value.isdigit() and len(value) < 20):
             return None
         number = int(value)

@@ -161,7 +161,7 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     made.
 
     Raises `UsageError` for one that is another database's, or whose path has characters of a
-    pattern.
+    pattern, or such as can't be printed.
     """
     row = rows.get(storage.connection(), DatabaseRow)
     require_path(directory)
@@ -200,8 +200,16 @@ def _go_on(working: StoreWriter, found: HistoryStore) -> HistoryStore:
 
 
 def require_plain(directory: Path) -> Path:
-    """Return it; raises `UsageError` for a path that DuckDB would take as a pattern; it has no way
-    to escape one that works where a statement may read some files only."""
+    """Return it; raises `UsageError` for a path that DuckDB would take as a pattern, as it has no
+    way to escape one that works where a statement may read some files only; and for one that a
+    line can't show as it is."""
+    if not str(directory).isprintable():
+        raise UsageError(
+            "the path of the history store can't have characters that are not printable",
+            directory=str(directory),
+            hint="give a directory whose full path has no line ends, other control characters or "
+            "bytes that are no text",
+        )
     found = [mark for mark in PATTERN_MARKS if mark in str(directory)]
     if found:
         raise UsageError(

@@ -63,7 +63,7 @@ def claim_directory(storage: Storage, value: str) -> None:
     setting does not allow, setting it refuses.
 
     Raises `UsageError` for one that is another database's, or can't be written to, or whose path
-    has characters of a pattern; and `MissingExtra`.
+    `require_plain` refuses; and `MissingExtra`.
     """
     normal = find_setting(HISTORY_STORE).normalize(value)
     if normal is None or normal == NO_DIRECTORY:
