@@ -15,6 +15,7 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.records.derivation import Constant, Derivation, SourceField
 from zapdb.schema import TableSchema
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, plan_plain_table
+from zapdb.transfer.mirror.mirror_constraints import ConstraintChange
 from zapdb.transfer.mirror.state import Filling, MirroredTable
 from zapdb.transfer.mirror.target import TargetSession
 from zapdb.values import Reference, ValueType
@@ -53,12 +54,14 @@ class Alteration:
             if (at in new.key or not column.optional) and column.name not in {*self.changed, *added}
         }
         loose = session.required_columns(name) - kept - {*self.dropped}
-        if loose:
-            session.require_columns(name, sorted(loose), are_required=False)
-        if session.has_foreign_keys:
-            for key in session.read_foreign_keys():
-                if key.table == name and not {*key.columns}.isdisjoint(self.dropped):
-                    session.drop_foreign_key(key)
+        dropped = [
+            key
+            for key in session.read_foreign_keys([name])
+            if not {*key.columns}.isdisjoint(self.dropped)
+        ]
+        if loose or dropped:
+            change = ConstraintChange(optional=tuple(sorted(loose)), dropped=tuple(dropped))
+            session.constrain(name, change)
 
     def carry_out(self, session: TargetSession, name: str) -> list[str]:
         """Change the table; return the columns that are to be filled."""

@@ -89,7 +89,8 @@ def _compare(
                     lacks = _describe_lacking(session, state, db, name)
             except KeysViolated:  # rows of other tables are put right later
                 with target.transaction() as session:
-                    if not drop_foreign_keys(session):  # others have added a foreign key
+                    state = require_mirror(session, target, db)
+                    if not drop_foreign_keys(session, state):  # others have added a foreign key
                         raise
                 continue
             done = page

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -17,6 +17,7 @@ from zapdb.storage.retries import retry
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_text
 from zapdb.transfer.export.plain_values import to_duckdb
 from zapdb.transfer.mirror.additions import Addition
+from zapdb.transfer.mirror.mirror_constraints import ConstraintChange
 from zapdb.transfer.mirror.target import (
     MirrorTarget,
     Row,
@@ -172,13 +173,13 @@ class DuckdbSession(TargetSession):
     def required_columns(self, name: str) -> set[str]:
         return {column for column, _, admits in self.describe_columns(name) if admits == "NO"}
 
-    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
-        change = "SET" if are_required else "DROP"
-        for column in columns:
-            self.run(
-                f"ALTER TABLE {quote_name(name)} ALTER COLUMN {quote_name(column)}"
-                f" {change} NOT NULL"
-            )
+    def constrain(self, name: str, change: ConstraintChange) -> None:
+        for columns, word in ((change.optional, "DROP"), (change.required, "SET")):
+            for column in columns:
+                self.run(
+                    f"ALTER TABLE {quote_name(name)} ALTER COLUMN {quote_name(column)}"
+                    f" {word} NOT NULL"
+                )
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         count, stream = 0, iter(rows)

@@ -20,6 +20,7 @@ import logging
 import platform
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -43,9 +44,10 @@ from zapdb.transfer.mirror.checking import CheckPass, FarBehind, check_page
 from zapdb.transfer.mirror.filling import SchemaMoved, fill_page, take_changes
 from zapdb.transfer.mirror.mirror_constraints import (
     Constraint,
+    ConstraintChange,
     Lacking,
-    PlainForeignKey,
     drop_foreign_keys,
+    drop_keys,
     find_lacking,
 )
 from zapdb.transfer.mirror.mirror_state_tables import (
@@ -55,7 +57,12 @@ from zapdb.transfer.mirror.mirror_state_tables import (
     save_foreign_keys,
     save_table,
 )
-from zapdb.transfer.mirror.mirror_structure import MirrorReport, StructureWork, find_broken
+from zapdb.transfer.mirror.mirror_structure import (
+    MirrorReport,
+    StructureWork,
+    find_broken,
+    has_other_columns,
+)
 from zapdb.transfer.mirror.source_rows import list_mirrored
 from zapdb.transfer.mirror.state import AT_ONCE, MirroredTable, MirrorSource, MirrorState
 from zapdb.transfer.mirror.target import (
@@ -341,34 +348,47 @@ class Mirror:
     # Constraints
 
     def _constrain(self, lacking: Lacking) -> bool:
-        """Add one constraint that the rows satisfy at the end of the log, or take away one that is
+        """Add a constraint that the rows satisfy at the end of the log, or take away those that are
         not wanted; False if there is none."""
         if lacking.unwanted:
             with self.target.transaction() as session:
-                for key in lacking.unwanted:
-                    session.drop_foreign_key(key)
+                if self._are_as_left(session, {key.table for key in lacking.unwanted}):
+                    drop_keys(session, lacking.unwanted)
             return True
         now = time.monotonic()
         due = [one for one in lacking.constraints if self._refused.get(one, now) <= now]
         if not due:
             return False
+        added = due[:1]
         try:
             with self.target.transaction() as session:
-                self._add_constraint(session, due[0])
+                if session.only_declares_keys:  # the table is written anew once
+                    added = [one for one in due if one.table == due[0].table]
+                if self._are_as_left(session, {due[0].table}):
+                    self._add_constraints(session, due[0].table, added)
         except (TargetFailed, TargetBlocked, TargetBusy) as error:
             self._refuse(due[0], error)
         else:
-            self._refused.pop(due[0], None)
+            for one in added:
+                self._refused.pop(one, None)
         return True
 
-    def _add_constraint(self, session: TargetSession, wanted: Constraint) -> None:
-        if isinstance(wanted, PlainForeignKey):
-            session.add_foreign_key(wanted)
-            return
-        session.require_columns(wanted.table, wanted.columns, are_required=True)
+    def _are_as_left(self, session: TargetSession, names: set[str]) -> bool:
+        """Whether nobody has changed the columns of tables since the mirror looked; what differs is
+        made again by the next step."""
+        state = read_state(session)
+        tables = [] if state is None else [t for t in state.tables.values() if t.name in names]
+        is_same = not any(table.is_kept and has_other_columns(session, table) for table in tables)
+        self._is_checked &= is_same
+        return is_same
+
+    def _add_constraints(
+        self, session: TargetSession, name: str, wanted: Sequence[Constraint]
+    ) -> None:
+        session.constrain(name, ConstraintChange.adding(wanted))
         state = read_state(session)
         for table in list(state.tables.values()) if state is not None else ():
-            if state is not None and table.name == wanted.table:
+            if state is not None and table.name == name:
                 save_table(session, state, replace(table, columns=session.observe(table.name)))
 
     def _refuse(self, wanted: Constraint, error: Exception) -> None:
@@ -386,7 +406,8 @@ class Mirror:
             self._note_problem(str(error))
             return
         with self.target.transaction() as session:
-            if not drop_foreign_keys(session):  # others have added one
+            state = read_state(session)
+            if state is None or not drop_foreign_keys(session, state):  # others have added one
                 raise TargetFailed(str(error)) from error
 
     # Tables

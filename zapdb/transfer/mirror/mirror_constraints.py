@@ -8,8 +8,9 @@ again for as long as tables do not agree; no change ever waits for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from zapdb.activation import TableDescriptor, TenantCatalog
@@ -57,6 +58,24 @@ Constraint = PlainForeignKey | RequiredColumns
 
 
 @dataclass(frozen=True, slots=True)
+class ConstraintChange:
+    """What becomes of the constraints of a table: columns that are NOT NULL from now on, or admit
+    NULL, and foreign keys that come or go."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    added: tuple[PlainForeignKey, ...] = ()
+    dropped: tuple[PlainForeignKey, ...] = ()
+
+    @classmethod
+    def adding(cls, constraints: Sequence[Constraint]) -> ConstraintChange:
+        """The change that adds constraints of one table."""
+        required = [one.columns for one in constraints if isinstance(one, RequiredColumns)]
+        keys = [one for one in constraints if isinstance(one, PlainForeignKey)]
+        return cls(required=tuple(chain.from_iterable(required)), added=tuple(keys))
+
+
+@dataclass(frozen=True, slots=True)
 class Lacking:
     """What a target lacks, and the foreign keys that it has and must not have."""
 
@@ -85,7 +104,8 @@ def find_lacking(session: TargetSession, state: MirrorState, catalog: TenantCata
             lacking.append(RequiredColumns(name, tuple(required)))
     if not session.has_foreign_keys:
         return Lacking(tuple(lacking))
-    found = set(session.read_foreign_keys())
+    ours = kept.values() if session.only_declares_keys else state.tables.values()
+    found = set(session.read_foreign_keys([table.name for table in ours if table.columns]))
     wanted = set(_wanted(described, plans, session)) if state.foreign_keys else set()
     keys = sorted(wanted - found, key=lambda key: key.name)
     return Lacking((*lacking, *keys), tuple(found - wanted))
@@ -128,16 +148,24 @@ def _wanted(
                 )
 
 
-def drop_foreign_keys(session: TargetSession, *names: str) -> int:
-    """Take away the foreign keys of tables and those to them, of all without names; return how
-    many."""
-    if not session.has_foreign_keys:
+def drop_foreign_keys(session: TargetSession, state: MirrorState, *names: str) -> int:
+    """Take away the foreign keys of tables and those to them, of all without names, where they
+    could be in the way of rows; return how many."""
+    if not session.has_foreign_keys or session.only_declares_keys:
         return 0
     found = [
         key
-        for key in session.read_foreign_keys()
+        for key in session.read_foreign_keys([t.name for t in state.tables.values() if t.columns])
         if not names or key.table in names or key.target in names
     ]
-    for key in found:
-        session.drop_foreign_key(key)
+    drop_keys(session, found)
     return len(found)
+
+
+def drop_keys(session: TargetSession, keys: Iterable[PlainForeignKey]) -> None:
+    """Take away foreign keys, with one change of each table."""
+    by_table: dict[str, list[PlainForeignKey]] = {}
+    for key in keys:
+        by_table.setdefault(key.table, []).append(key)
+    for name, dropped in by_table.items():
+        session.constrain(name, ConstraintChange(dropped=tuple(dropped)))

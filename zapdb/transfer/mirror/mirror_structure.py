@@ -157,7 +157,7 @@ class StructureWork:
     def _drop(self, table: MirroredTable) -> None:
         self.at = table.number, table.name
         if table.columns:
-            drop_foreign_keys(self.session, table.name)
+            drop_foreign_keys(self.session, self.state, table.name)
             self.session.drop(table.name)
         forget_table(self.session, self.state, table.number)
         self.done.dropped.append(table.name)
@@ -170,6 +170,10 @@ class StructureWork:
         made anew."""
         self.at = table.number, table.name
         catalog, session = self.db._session.catalog, self.session
+        if has_other_columns(session, table):  # while the mirror ran
+            self.done.broken.append(table.name)
+            self.remade.add(table.number)
+            return
         with self.db._session.reading() as connection:
             former = read_former_schema(connection, catalog.tenant, table.number, table.revision)
         if former is None:
@@ -254,7 +258,7 @@ class StructureWork:
         rows = self.done.paced(read, self.pace)
         with naming_table(schema.name):
             if is_kept:
-                drop_foreign_keys(self.session, made.name)
+                drop_foreign_keys(self.session, self.state, made.name)
                 self.session.empty(made.name)
                 count = self.session.insert(made.name, plain, rows)
             else:
@@ -274,7 +278,7 @@ class StructureWork:
         """Make a table in place of the former one; return how many rows it has."""
         session, former = self.session, known.name if known and known.columns else None
         if former is not None:
-            drop_foreign_keys(session, former)
+            drop_foreign_keys(session, self.state, former)
         if former != made.name:
             self._require_free(made.name)
         if former is not None and not session.describe_columns(former):
@@ -315,12 +319,17 @@ def _waiting_name(number: int) -> str:
     return f"zapdb_mirror_new_{number}"
 
 
+def has_other_columns(session: TargetSession, table: MirroredTable) -> bool:
+    """Whether the columns of a table are others than the mirror left."""
+    return session.observe(table.name) != table.columns
+
+
 def find_broken(session: TargetSession, state: MirrorState) -> dict[int, str]:
     """The tables that others have changed: by number, whether in their `columns` or `rows`."""
     found = {}
     for number, table in state.tables.items():
         if table.columns and not table.is_stale:
-            if session.observe(table.name) != table.columns:
+            if has_other_columns(session, table):
                 found[number] = "columns"
             elif session.count(table.name) != table.rows:
                 found[number] = "rows"

@@ -12,7 +12,7 @@ from psycopg import sql as sqls
 
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import KEY_PREFIX, PlainForeignKey
+from zapdb.transfer.mirror.mirror_constraints import KEY_PREFIX, ConstraintChange, PlainForeignKey
 from zapdb.transfer.mirror.state import OWN_TABLES
 from zapdb.transfer.mirror.target import (
     KeysViolated,
@@ -74,12 +74,16 @@ _INDEXES: Final = (
     "SELECT relname, indisunique, pg_get_indexdef(indexrelid) FROM pg_index"
     " JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = to_regclass(%s)"
     " AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = indexrelid AND contype <> 'f')"
-    f" AND NOT starts_with(relname, '{KEY_PREFIX}')"
 )
 _NAMES: Final = (
     "(SELECT array_agg(attname::text ORDER BY place) FROM unnest({numbers})"
     " WITH ORDINALITY AS key (number, place)"
     " JOIN pg_attribute ON attrelid = {relation} AND attnum = number)"
+)
+_INDEXED: Final = (
+    "SELECT "
+    + _NAMES.format(numbers="indkey::smallint[]", relation="indrelid")
+    + " FROM pg_index WHERE indexrelid = to_regclass(%s) AND indrelid = to_regclass(%s)"
 )
 _FOREIGN_KEYS: Final = (
     "SELECT own.relname::text, "
@@ -284,33 +288,47 @@ class PostgresqlSession(TargetSession):
     def required_columns(self, name: str) -> set[str]:
         return {column for column, _, is_required in self.describe_columns(name) if is_required}
 
-    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
-        change = "SET" if are_required else "DROP"
-        parts = [f"ALTER COLUMN {quote_name(column)} {change} NOT NULL" for column in columns]
-        self.run(f"ALTER TABLE {self.qualify(name)} {', '.join(parts)}")
+    def constrain(self, name: str, change: ConstraintChange) -> None:
+        words = ((change.optional, "DROP"), (change.required, "SET"))
+        parts = [f"ALTER COLUMN {quote_name(c)} {word} NOT NULL" for cs, word in words for c in cs]
+        if parts:
+            self.run(f"ALTER TABLE {self.qualify(name)} {', '.join(parts)}")
+        for key in change.dropped:
+            self._drop_foreign_key(key)
+        for key in change.added:
+            self._add_foreign_key(key)
 
-    def read_foreign_keys(self) -> list[PlainForeignKey]:
+    def read_foreign_keys(self, names: Collection[str]) -> list[PlainForeignKey]:
         return [
             PlainForeignKey(table, tuple(columns), target, tuple(target_columns), name)
             for table, columns, target, target_columns, name in self.run(
                 _FOREIGN_KEYS, (quote_name(self._schema),)
             )
+            if table in names
         ]
 
-    def add_foreign_key(self, key: PlainForeignKey) -> None:
-        """Each deleted row looks for rows that refer to it, so the columns have an index."""
+    def _add_foreign_key(self, key: PlainForeignKey) -> None:
+        """Each deleted row looks for rows that refer to it, so the columns have an index. One of
+        others that has its name is in the way."""
         table, name = self.qualify(key.table), quote_name(key.name)
         columns = quote_names(key.columns)
-        self.run(f"CREATE INDEX IF NOT EXISTS {name} ON {table} ({columns})")
+        if not self._has_index_of(key):
+            self.run(f"CREATE INDEX {name} ON {table} ({columns})")
         self.run(
             f"ALTER TABLE {table} ADD CONSTRAINT {name} FOREIGN KEY ({columns}) REFERENCES"
             f" {self.qualify(key.target)} ({quote_names(key.target_columns)})"
             " DEFERRABLE INITIALLY DEFERRED"
         )
 
-    def drop_foreign_key(self, key: PlainForeignKey) -> None:
+    def _drop_foreign_key(self, key: PlainForeignKey) -> None:
         self.run(f"ALTER TABLE {self.qualify(key.table)} DROP CONSTRAINT {quote_name(key.name)}")
-        self.run(f"DROP INDEX IF EXISTS {self.qualify(key.name)}")
+        if self._has_index_of(key):
+            self.run(f"DROP INDEX {self.qualify(key.name)}")
+
+    def _has_index_of(self, key: PlainForeignKey) -> bool:
+        """Whether an index with the name of a foreign key is on its columns, too."""
+        found = self.run(_INDEXED, (self.qualify(key.name), self.qualify(key.table)))
+        return [tuple(columns or ()) for (columns,) in found] == [key.columns]
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         return self._copy(self.qualify(name), table.columns, rows)

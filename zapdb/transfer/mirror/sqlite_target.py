@@ -15,7 +15,7 @@ from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.transfer.export.plain_values import sqlite_literal, to_sqlite
 from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import PlainForeignKey
+from zapdb.transfer.mirror.mirror_constraints import ConstraintChange, PlainForeignKey
 from zapdb.transfer.mirror.target import (
     MirrorTarget,
     Row,
@@ -28,6 +28,9 @@ from zapdb.transfer.mirror.target import (
 
 _PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 """The codes of errors that may not come again, such as that of a full disk."""
+
+_COPY: Final = "zapdb_mirror_copy"
+"""What a table is called until it takes the place of the one that it is a copy of."""
 
 
 class SqliteTarget(MirrorTarget):
@@ -95,6 +98,7 @@ class SqliteTarget(MirrorTarget):
                 check_same_thread=False,
             )
             self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA foreign_keys = OFF")  # whatever SQLite was built with
         return self._connection
 
     def close(self) -> None:
@@ -106,6 +110,7 @@ class SqliteTarget(MirrorTarget):
 class SqliteSession(TargetSession):
     engine = "sqlite"
     differs = "IS NOT"
+    only_declares_keys = True  # the mirror's connection does not check them
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -141,26 +146,14 @@ class SqliteSession(TargetSession):
         return [name for (name,) in self.run(f"{names} AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")]
 
     def describe_columns(self, name: str) -> list[Row]:
-        return self.run('SELECT name, type, "notnull", pk FROM pragma_table_info(?)', (name,))
+        # Generated columns, too: others have added them.
+        return self.run('SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?)', (name,))
 
     def required_columns(self, name: str) -> set[str]:
         return {row[0] for row in self.describe_columns(name) if row[2]}
 
-    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
-        required = self.required_columns(name)
-        changed = required.union(columns) if are_required else required.difference(columns)
-        self._define(name, changed, self._keys_of(name))
-
-    def read_foreign_keys(self) -> list[PlainForeignKey]:
-        return [key for name in self.list_tables() for key in self._keys_of(name)]
-
-    def add_foreign_key(self, key: PlainForeignKey) -> None:
-        """SQLite checks foreign keys in connections that switch that on; this one does not."""
-        self._define(key.table, self.required_columns(key.table), [*self._keys_of(key.table), key])
-
-    def drop_foreign_key(self, key: PlainForeignKey) -> None:
-        left = [one for one in self._keys_of(key.table) if one != key]
-        self._define(key.table, self.required_columns(key.table), left)
+    def read_foreign_keys(self, names: Collection[str]) -> list[PlainForeignKey]:
+        return [key for name in names for key in self._keys_of(name)]
 
     def _keys_of(self, name: str) -> list[PlainForeignKey]:
         found = self.run(
@@ -173,36 +166,43 @@ class SqliteSession(TargetSession):
             keys.append(PlainForeignKey(name, columns, targets[0], target_columns, ""))
         return keys
 
-    def _define(
-        self, name: str, required: Collection[str], keys: Sequence[PlainForeignKey]
-    ) -> None:
-        """Give a table other constraints. No ALTER does, and none of its rows has to be written:
-        SQLite reads the definition again (https://sqlite.org/lang_altertable.html, the simpler
-        procedure)."""
+    def constrain(self, name: str, change: ConstraintChange) -> None:
+        """No ALTER gives a table other constraints, so its rows are copied to another one that
+        takes its place (https://sqlite.org/lang_altertable.html)."""
+        additions, copied = self.read_additions(name), quote_name(_COPY)
+        self.run(f"CREATE TABLE {copied} ({', '.join(self._define(name, change))})")
+        names = quote_names([column for column, *_ in self.describe_columns(name)])
+        self.run(f"INSERT INTO {copied} ({names}) SELECT {names} FROM {quote_name(name)}")
+        self.drop(name)
+        self.run("PRAGMA legacy_alter_table = ON")  # what names the table goes on naming it
+        self.rename(_COPY, name)
+        self.run("PRAGMA legacy_alter_table = OFF")
+        if refused := self.add(additions, name):
+            raise TargetFailed(f"{refused[0].shown} of {name} can't be made again")
+
+    def _define(self, name: str, change: ConstraintChange) -> list[str]:
+        """The columns and constraints of a table, changed."""
         described = self.run(
-            "SELECT name, type, dflt_value, pk FROM pragma_table_info(?) ORDER BY cid", (name,)
+            'SELECT name, type, "notnull", dflt_value, pk FROM pragma_table_info(?) ORDER BY cid',
+            (name,),
         )
+        required = {column for column, _, is_required, *_ in described if is_required}
+        required = required.difference(change.optional).union(change.required)
         parts = [
             f"{quote_name(column)} {kind}"
             + (" NOT NULL" if column in required else "")
             + (f" DEFAULT {default}" if default is not None else "")
-            for column, kind, default, _ in described
+            for column, kind, _, default, _ in described
         ]
-        key = sorted((place, column) for column, _, _, place in described if place)
+        key = sorted((place, column) for column, *_, place in described if place)
         parts.append(f"PRIMARY KEY ({quote_names([column for _, column in key])})")
+        kept = [one for one in self._keys_of(name) if one not in change.dropped]
         parts += [
             f"FOREIGN KEY ({quote_names(one.columns)}) REFERENCES {quote_name(one.target)}"
             f" ({quote_names(one.target_columns)})"
-            for one in keys
+            for one in (*kept, *change.added)
         ]
-        ((version,),) = self.run("PRAGMA schema_version")
-        self.run("PRAGMA writable_schema = ON")
-        self.run(
-            "UPDATE sqlite_schema SET sql = ? WHERE type = 'table' AND name = ?",
-            (f"CREATE TABLE {quote_name(name)} ({', '.join(parts)})", name),
-        )
-        self.run(f"PRAGMA schema_version = {version + 1}")
-        self.run("PRAGMA writable_schema = RESET")
+        return parts
 
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         return self._insert(quote_name(name), table.columns, rows)

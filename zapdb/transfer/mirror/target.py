@@ -18,7 +18,7 @@ from zapdb.transfer.export.plain_tables import (
     quote_names,
 )
 from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import PlainForeignKey
+from zapdb.transfer.mirror.mirror_constraints import ConstraintChange, PlainForeignKey
 from zapdb.values.plain_kinds import Engine
 
 Row = tuple[Any, ...]
@@ -115,6 +115,9 @@ class TargetSession(ABC):
     """Whether tables have a primary key."""
     has_foreign_keys: ClassVar[bool] = True
     """Whether they have foreign keys, which can come and go."""
+    only_declares_keys: ClassVar[bool] = False
+    """Whether foreign keys are in the way of no row of the mirror's, and a table is written anew to
+    have other ones, as for any constraint."""
     differs: ClassVar[str] = "IS DISTINCT FROM"
     fills_aside: ClassVar[bool] = False
     """Whether a table is made under another name first, since readers would wait for it."""
@@ -145,19 +148,13 @@ class TargetSession(ABC):
         """The columns of a table that are NOT NULL."""
 
     @abstractmethod
-    def require_columns(self, name: str, columns: Collection[str], *, are_required: bool) -> None:
-        """Make columns NOT NULL, or admit NULL in them."""
+    def constrain(self, name: str, change: ConstraintChange) -> None:
+        """Give a table of the mirror other constraints. A foreign key that is added is checked when
+        transactions end from then on, if at all."""
 
-    def read_foreign_keys(self) -> list[PlainForeignKey]:
-        """The foreign keys that a mirror has added."""
+    def read_foreign_keys(self, names: Collection[str]) -> list[PlainForeignKey]:
+        """The foreign keys of these tables that a mirror has added."""
         return []
-
-    def add_foreign_key(self, key: PlainForeignKey) -> None:
-        """Add a foreign key; from then on it is checked when transactions end, if at all."""
-        raise NotImplementedError
-
-    def drop_foreign_key(self, key: PlainForeignKey) -> None:
-        raise NotImplementedError
 
     @abstractmethod
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
