@@ -15,6 +15,7 @@ import pytest
 
 import zapdb.aio
 from tests.support import Workspace, error_of
+from zapdb.aio import AsyncPastTable
 from zapdb.database import Database, Table
 from zapdb.errors import (
     InvalidValue,
@@ -273,6 +274,58 @@ def test_mistakes_in_tasks(workspace: Workspace) -> None:
                 assert said in str(unknown.value)
             with pytest.raises(UnsupportedOperation, match="write delete_many"):
                 await shops.delete_many("abc")
+
+    asyncio.run(run())
+
+
+USES: dict[str, Callable[[Any], object]] = {
+    "attribute": lambda one: one.unheard_of,
+    "habit": lambda one: one.begin,
+    "item": lambda one: one["unheard_of"],
+    "in": lambda one: "unheard_of" in one,
+    "place": lambda one: one[0],
+    "slice": lambda one: one[2:3],
+    "length": len,
+    "truth": bool,
+    "reversed": reversed,
+    "and": lambda one: one & one,
+}
+
+
+def told_of(use: Callable[[Any], object], one: Any) -> object:
+    """What is said of a mistake; what Python says itself differs by the names of classes."""
+    try:
+        use(one)
+    except ZapdbError as error:
+        return type(error), error.message, {key: str(it) for key, it in error.context.items()}
+    except (AttributeError, TypeError) as error:
+        return [kind for kind in (AttributeError, TypeError) if isinstance(error, kind)]
+    return None
+
+
+def test_mistakes_in_tasks_are_told_as_others_are(workspace: Workspace) -> None:
+    """What a mistake is made with has the same name there."""
+    workspace.write(1, SHOP)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    db.table("shops").insert(id=KEY, name="Ada")
+
+    async def run() -> None:
+        past = db.at(next(db.moments())).table("shops")
+        async with zapdb.aio.open(workspace.address) as here, here.transaction() as tx:
+            sync = here._sync
+            for ours, theirs in (
+                (sync, here),
+                (tx._sync, tx),
+                (sync.table("shops"), here.table("shops")),
+                (sync.table("shops").where(), here.table("shops").where()),
+                (past, AsyncPastTable(here._runtime, past)),
+            ):
+                for name, use in USES.items():
+                    if name == "in" and not hasattr(type(theirs), "__contains__"):
+                        continue  # what waits for the database can't be asked by `in`
+                    said = told_of(use, theirs)
+                    assert said == told_of(use, ours), (theirs, name)
 
     asyncio.run(run())
 

@@ -7,6 +7,7 @@ import pydoc
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -165,6 +166,37 @@ def test_what_returns_such_an_object_returns_it_for_tasks() -> None:
             if inspect.isfunction(member) and not name.startswith("_"):
                 returned = str(inspect.signature(member).return_annotation)
                 assert not re.search(rf"\b({names}|Iterator)\b", returned), f"{proxy}.{name}"
+
+
+def list_wrong(method: Any) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+    """Arguments that a method does not take."""
+    kinds = {one.kind for one in inspect.signature(method).parameters.values()}
+    if inspect.Parameter.VAR_KEYWORD not in kinds:
+        yield (), {"unheard_of": 1}
+    if inspect.Parameter.VAR_POSITIONAL not in kinds:
+        yield tuple(range(40)), {}
+
+
+@pytest.mark.parametrize("proxy", PAIRS.values(), ids=lambda proxy: proxy.__name__)
+def test_wrong_arguments_are_refused_by_the_call(proxy: type[Proxy[Any]]) -> None:
+    """And not by awaiting or iterating what it returned: a write would wait for its turn first."""
+    one, public = proxy.__new__(proxy), {kind.__name__ for kind in PAIRS.values()}
+    for name, member in inspect.getmembers(proxy, inspect.isfunction):
+        if name.startswith("_"):
+            continue
+        for given, named in list_wrong(member):
+            with pytest.raises(TypeError) as refused:
+                getattr(one, name)(*given, **named)
+            told, _, rest = str(refused.value).partition(f".{name}() ")
+            assert told in public, refused.value
+            assert rest, refused.value
+
+
+def test_opening_with_wrong_arguments_is_refused_by_the_call() -> None:
+    opening: Any = aio.open
+    for given, named in list_wrong(opening):
+        with pytest.raises(TypeError, match=r"^open\(\) "):
+            opening(*given, **named)
 
 
 def test_opening_takes_the_same() -> None:

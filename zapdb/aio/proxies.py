@@ -32,6 +32,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     Generic,
     Literal,
     NoReturn,
@@ -39,6 +40,7 @@ from typing import (
     Protocol,
     Self,
     TypeVar,
+    cast,
     overload,
 )
 
@@ -84,6 +86,7 @@ from zapdb.tables.queries.page import R
 from zapdb.tables.queries.query import Query
 from zapdb.tables.table_reading import ReadableTable
 from zapdb.typed.model_classes import Model
+from zapdb.values.generated_source import Namespace, compile_function
 
 A = TypeVar("A")
 """A table's asynchronous class in generated models."""
@@ -106,13 +109,16 @@ class Proxy(Generic[S_co]):
         self._runtime = runtime
         self._sync = sync
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        """Give the methods that are taken from the synchronous class the name of this one."""
+    def __init_subclass__(cls, called: str = "", **options: Any) -> None:
+        """Give the methods the name of this class, which errors tell; of a class that is not public
+        itself, the name of the one that it is `called`."""
         super().__init_subclass__(**options)
         for name, member in vars(cls).items():
-            if hasattr(member, "__wrapped__"):
-                member.__module__, member.__name__ = cls.__module__, name
-                member.__qualname__ = f"{cls.__qualname__}.{name}"
+            written_here = getattr(member, "__wrapped__", None)  # below `opens`
+            for function in (member, written_here):
+                if inspect.isfunction(function) and function.__module__ == __name__:
+                    function.__name__ = name
+                    function.__qualname__ = f"{called or cls.__qualname__}.{name}"
 
     def __repr__(self) -> str:
         return repr(self._sync)
@@ -158,11 +164,11 @@ def awaited(
     """The method, done by a worker of the kind."""
     name = method.__name__
 
-    async def call(proxy: Proxy[S], /, *args: P.args, **named: P.kwargs) -> T:
+    def call(proxy: Proxy[S], /, *args: P.args, **named: P.kwargs) -> Coroutine[Any, Any, T]:
         act: Callable[[S], T] = methodcaller(name, *args, **named)
-        return await proxy._call(kind, act)
+        return proxy._call(kind, act)
 
-    return _like(method, call, kind)
+    return _like(method, call, kind, is_awaited=True)
 
 
 def iterated(
@@ -174,7 +180,7 @@ def iterated(
     def call(proxy: Proxy[S], /, *args: P.args, **named: P.kwargs) -> AsyncIterator[T]:
         return proxy._iterate(kind, methodcaller(name, *args, **named))
 
-    return _like(method, call, kind, is_async=True)
+    return _like(method, call, kind)
 
 
 def built(
@@ -186,7 +192,7 @@ def built(
     def call(proxy: Proxy[S], /, *args: P.args, **named: P.kwargs) -> X:
         return proxy_of(proxy._runtime, proxy._build(methodcaller(name, *args, **named)))
 
-    return _like(method, call, "build", is_async=True)
+    return _like(method, call, "build")
 
 
 def rebuilt(method: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[Q, P], Q]:
@@ -197,7 +203,7 @@ def rebuilt(method: Callable[Concatenate[S, P], S]) -> Callable[Concatenate[Q, P
         made = proxy._build(methodcaller(name, *args, **named))
         return type(proxy)(proxy._runtime, made)
 
-    return _like(method, call, "build", is_async=True)
+    return _like(method, call, "build")
 
 
 def described(method: object) -> Callable[[F], F]:
@@ -215,19 +221,48 @@ def _like(
     call: F,
     kind: CallKind | Literal["build"],
     *,
-    is_async: bool = False,
+    is_awaited: bool = False,
 ) -> F:
-    """Give a function the parameters, types and docstring of a synchronous method; what is returned
-    has a class of its own for tasks if `is_async`."""
-    wraps(method)(call)
-    described(method)(call)
-    call.__dict__["kind"] = kind
-    if is_async:
+    """Return the function with the parameters, types and docstring of a synchronous method, as a
+    coroutine function if it `is_awaited`; else what is returned has a class of its own for tasks.
+    """
+    made = _taking_the_same(method, call, is_awaited=is_awaited)
+    wraps(method)(made)
+    described(method)(made)
+    made.__module__ = __name__
+    made.__dict__["kind"] = kind
+    if not is_awaited:
         signature = inspect.signature(method)
         returned = f"Async{signature.return_annotation}".replace("Block[", "Block[Async")
-        call.__dict__["__signature__"] = signature.replace(return_annotation=returned)
-        call.__annotations__ = {**call.__annotations__, "return": returned}
-    return call
+        made.__dict__["__signature__"] = signature.replace(return_annotation=returned)
+        made.__annotations__ = {**made.__annotations__, "return": returned}
+    return made
+
+
+_GIVEN: Final[Mapping[Any, str]] = {
+    inspect.Parameter.VAR_POSITIONAL: "*{}",
+    inspect.Parameter.VAR_KEYWORD: "**{}",
+    inspect.Parameter.KEYWORD_ONLY: "{0}={0}",
+}
+"""How a call passes a parameter on."""
+
+
+def _taking_the_same(method: Callable[..., Any], call: F, *, is_awaited: bool) -> F:
+    """Return a function that takes what a method takes, and calls `call` with it: so other
+    arguments are refused at once, and not when a worker gives them to the method."""
+    parameters = list(inspect.signature(method).parameters.values())
+    plain = [
+        one.replace(annotation=one.empty, default=one.empty if one.default is one.empty else None)
+        for one in parameters
+    ]
+    given = ", ".join(_GIVEN.get(one.kind, "{}").format(one.name) for one in parameters)
+    namespace, name = Namespace(), method.__name__
+    begins, returns = ("async def", "await ") if is_awaited else ("def", "")
+    body = f"    return {returns}{namespace.bind(call, '_call')}({given})"
+    lines = [f"{begins} {name}{inspect.Signature(plain)}:", body]
+    made: Any = compile_function(name, lines, namespace, f"zapdb.aio {method.__qualname__}")[0]
+    made.__defaults__, made.__kwdefaults__ = method.__defaults__, method.__kwdefaults__
+    return cast(F, made)
 
 
 class Closed(Protocol):
@@ -378,7 +413,7 @@ class AsyncQuery(OfOneTable[Query[R]]):
             raise no_place(self, place)
 
 
-class AsyncReadableTable(OfOneTable[Any], Generic[R]):
+class AsyncReadableTable(OfOneTable[Any], Generic[R], called="AsyncTable"):
     """The reading half of a table."""
 
     get = awaited("read", ReadableTable[R].get)
@@ -525,7 +560,7 @@ class AsyncPastTable(AsyncReadableTable[R]):
     history = awaited("read", PastTable.history)
 
 
-class AccessProxy(Proxy[A_co]):
+class AccessProxy(Proxy[A_co], called="AsyncDatabase"):
     """What a database and the handles of its transactions have in common: tables, and SQL."""
 
     sql = awaited("sql", ReadAccess.sql)
@@ -568,7 +603,7 @@ class AccessProxy(Proxy[A_co]):
             raise no_table_by_item(self, name)
 
 
-class HandleProxy(AccessProxy[O_co]):
+class HandleProxy(AccessProxy[O_co], called="AsyncTransaction"):
     """A handle of an open transaction or snapshot, usable from any task by one at a time."""
 
     @property
@@ -928,9 +963,7 @@ def open_by_worker(
             raise
         return AsyncDatabase(Runtime(db._storage, worker), db)
 
-    made_open = _like(open_sync, open, "task", is_async=True)
-    made_open.__module__ = __name__
-    return made_open
+    return _like(open_sync, open, "task")
 
 
 open = open_by_worker(open_here)

@@ -268,7 +268,7 @@ def no_database_attribute(
     else:
         hint = suggest(name, _public(owner))
     return UnknownAttribute(
-        "there is no such attribute", of=type(owner).__name__.lower(), attribute=name, hint=hint
+        "there is no such attribute", of=_kind_of(owner), attribute=name, hint=hint
     )
 
 
@@ -277,7 +277,7 @@ def no_table_by_item(owner: object, name: object) -> UnsupportedOperation:
     shown = name if isinstance(name, str) else "items"
     return UnsupportedOperation(
         "a database has no items",
-        of=type(owner).__name__.lower(),
+        of=_kind_of(owner),
         hint=f"the table is db.table({shown!r}); db.tables contains all names",
     )
 
@@ -292,11 +292,16 @@ def no_attribute(owner: object, name: str, table: str, fields: Iterable[str]) ->
         hint = suggest(name, _public(owner))
     return UnknownAttribute(
         "there is no such attribute",
-        of=type(owner).__name__.lower(),
+        of=_kind_of(owner),
         attribute=name,
         table=table,
         hint=hint,
     )
+
+
+def _kind_of(owner: object) -> str:
+    """What an object is for whoever uses it, with zapdb or with zapdb.aio."""
+    return type(owner).__name__.removeprefix("Async").lower()
 
 
 def _public(owner: object) -> list[str]:
