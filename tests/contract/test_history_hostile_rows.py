@@ -189,6 +189,9 @@ HOSTILE = {
     "a retired file": setting("files", "state", "retired"),
     "a file elsewhere": setting("files", "id", "../../x"),
     "a file in a relative directory": setting("files", "directory", "../x"),
+    "a file in a directory of two lines": setting("files", "directory", "/x\ny"),
+    "a store in a directory of two lines": setting("store", "directory", "/x\ny"),
+    "a former directory that moves a cursor": setting("store", "former_directories", ["/\x1b[2J"]),
     "a timeline elsewhere": setting("store", "timeline", "../../x"),
     "a negative commit": setting("store", "commits", -1),
 }

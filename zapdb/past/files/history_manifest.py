@@ -91,8 +91,7 @@ class HistoryStore:
         _require_from_zero(
             self.tenant, self.begins, self.ends, self.purged_before, self.visible_at, self.commits
         )
-        if not Path(self.directory).is_absolute():
-            raise ValueError(self.directory)
+        _require_places(self.directory, *self.former_directories)
         if self.begins > self.ends:
             raise ValueError(f"it ends before it begins: {self.begins} to {self.ends}")
 
@@ -156,8 +155,8 @@ class HistoryFile:
             raise ValueError(f"moments {self.first_moment} to {self.last_moment}")
         if (self.kind == "moments") != (self.table_number == NO_TABLE):
             raise ValueError(f"{self.kind} of table {self.table_number}")
-        if self.directory is not None and not Path(self.directory).is_absolute():
-            raise ValueError(self.directory)
+        if self.directory is not None:
+            _require_places(self.directory)
 
     @property
     def path(self) -> str:
@@ -266,6 +265,13 @@ def _require_named(*names: str) -> None:
     for name in names:
         if not NAMED.fullmatch(name):
             raise ValueError(f"{name[:40]!r} is no id")
+
+
+def _require_places(*directories: str) -> None:
+    """Full paths that a line can show as they are, as those of stores are that zapdb begins."""
+    for one in directories:
+        if not (Path(one).is_absolute() and one.isprintable()):
+            raise ValueError(f"{one!r} is no place of a store")
 
 
 def _require_from_zero(*numbers: int) -> None:
