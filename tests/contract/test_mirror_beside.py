@@ -116,6 +116,7 @@ def test_what_others_added_stays_where_constraints_change(
         "CREATE TRIGGER own_gone AFTER DELETE ON own BEGIN DELETE FROM pets WHERE 0; END",
         "CREATE UNIQUE INDEX own_index ON pets (id, size) WHERE id > 0",
         "CREATE INDEX own_expression ON pets (id + 1)",
+        "CREATE INDEX own_marks ON pets (size) WHERE size <> '{table} {name}'",
     ):
         place.execute(statement)
     before = place.execute(OF_OTHERS)
@@ -132,6 +133,28 @@ def test_what_others_added_stays_where_constraints_change(
     assert len(place.execute("SELECT * FROM own_view")) == 6
     assert place.execute("PRAGMA integrity_check") == [("ok",)]
     assert set().union(*status_of(db, place).values()) == set()
+
+
+@in_pairs
+def test_marks_in_texts_of_others_are_texts(workspace: Workspace, place: Place) -> None:
+    db = start(workspace)
+    keep(db, place)
+    if place.kind == "sqlite":
+        place.execute("CREATE INDEX mine ON toys (id) WHERE id <> '{table} {name}'")
+        shown = "SELECT sql FROM sqlite_schema WHERE name = 'mine'"
+    else:
+        place.execute("COMMENT ON TABLE toys IS '{name} {table}'")
+        shown = "SELECT comment FROM duckdb_tables() WHERE table_name = 'toys'"
+        if place.kind == "postgresql":
+            shown = "SELECT obj_description('toys'::regclass)"
+    before = place.execute(shown)
+    if place.kind == "duckdb":
+        place.execute("ALTER TABLE toys ADD COLUMN extra INTEGER")
+    else:
+        place.execute("ALTER TABLE toys RENAME COLUMN pet TO extra")
+    assert run(workspace, place) == 0
+    assert place.execute(shown) == before
+    check(db, place)
 
 
 GENERATED = {

@@ -134,7 +134,7 @@ class DuckdbSession(TargetSession):
             (name,),
         )
         found = [
-            Addition(f"index {own}", (sql,), columns=tuple(_names_in(expressions)))
+            Addition(f"index {own}", (sql,), columns=tuple(_names_in(expressions)), as_found=True)
             for own, sql, expressions in indexes
         ]
         comments = "SELECT comment FROM duckdb_tables() WHERE table_name = ?"

@@ -127,7 +127,7 @@ class SqliteSession(TargetSession):
             " WHERE tbl_name = ? AND type IN ('index', 'trigger') AND sql IS NOT NULL",
             (name,),
         )
-        return [Addition(f"{kind} {own}", (sql,)) for kind, own, sql in found]
+        return [Addition(f"{kind} {own}", (sql,), as_found=True) for kind, own, sql in found]
 
     def tries(self, statements: Sequence[str]) -> bool:
         self.run("SAVEPOINT zapdb_addition")
