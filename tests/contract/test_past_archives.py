@@ -388,6 +388,34 @@ def test_what_was_pruned_is_gone_from_that_moment(life: Life) -> None:
     life.check()
 
 
+@pytest.mark.parametrize("is_written", [False, True], ids=["pruned", "written behind it"])
+def test_a_rollback_brings_back_what_was_pruned_of_no_record(
+    life: Life, *, is_written: bool
+) -> None:
+    """It finds no archived value, so each record has what stands in its place; the follower comes
+    when the migration is active again, and nothing else tells what was between."""
+    for key in range(1, 5):
+        life.write(id=key, fax=f"f{key}")
+    life.up(DROP_FAX)
+    with life.workspace.open() as db:
+        flush(db)
+    life.convert()
+    prune_archives(life.workspace.control, DEFAULT_TENANT)
+    life.note()
+    if is_written:
+        life.write(id=2, fax="behind it")
+        life.write_anew(3, name="Ada")
+    life.back()
+    assert [row["fax"] for row in life.states[max(life.states)]] == [
+        "",
+        "behind it" if is_written else "",
+        "",
+        "",
+    ]
+    life.up(DROP_AGAIN)
+    life.check()
+
+
 def test_a_pruning_that_did_not_end_is_why_a_past_is_not_exact(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

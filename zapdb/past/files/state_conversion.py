@@ -191,6 +191,8 @@ class StateConverter:
             return self._convert_all_back(source, way.program)
         base, pruned = before[-1], self._find_pruned(source, way)
         pruned_since = self._list_pruned(base)
+        # What is pruned was archived of every record, so the rollback found it of none.
+        are_all_converted = not pruned_since.isdisjoint(_list_taken(way))
         between = known[known.index(base) + 1 :]
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
         lost = self._list_lost()
@@ -208,7 +210,7 @@ class StateConverter:
                 key = record.key
                 if key in told:
                     continue
-                if key in changed or key not in was:
+                if are_all_converted or key in changed or key not in was:
                     made.append(self._convert(record, way.program))
                 else:
                     kept.append(self._row(*was[key]))
