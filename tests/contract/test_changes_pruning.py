@@ -520,7 +520,7 @@ def test_rule_29_pruning_leaves_time_to_the_writers_of_other_processes(
 KILLED = """
 import os, signal, sys, zapdb
 from datetime import UTC, datetime
-from zapdb.storage import change_log_pruning
+from zapdb.log import change_log_pruning
 change_log_pruning.PRUNE_BATCH_CHANGES = 3
 delete, calls = change_log_pruning.ChangeLogPruning.delete_some, []
 def die(self, *given):

@@ -438,7 +438,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     note("get", lambda kind: [kind.KIND])
     note("list_rows", lambda kind: [kind.KIND])
-    note("read_texts", lambda kinds: [kind.KIND for kind in row_kinds])
+    note("read_texts", lambda kinds: [kind.KIND for kind in kinds])
     note("read_tenant_state", lambda tenant: rows.STATE_KINDS)
     return found
 

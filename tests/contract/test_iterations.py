@@ -122,7 +122,7 @@ WAYS: dict[str, Way] = {
 }
 OF_ONE_CALL = {
     *("all", "first", "one", "exists", "count", "min", "max", "sum", "page", "explain"),
-    *("to_pandas", "update", "delete", "get", "find", "get_many", "open", "history"),
+    *("to_pandas", "update", "delete", "get", "find", "get_many", "open"),
     *("readable_indexes",),
 }
 """What has read everything when it returns."""

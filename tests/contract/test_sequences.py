@@ -628,10 +628,10 @@ def test_a_sequence_goes_with_its_field_when_that_is_rolled_back(workspace: Work
         return {names[field] for (field,) in rows}
 
     every = {"orders.id", "orders.number", "orders.gone", "others.id"}
-    assert number_blocks() == every
+    assert sequences() == every
     for left in (every, {"orders.id", "orders.number"}):
         roll_back_newest(workspace.control)
-        assert number_blocks() == left
+        assert sequences() == left
 
 
 # Several processes
