@@ -54,7 +54,8 @@ class PastLife(Life):
         self.has_store = False
         self.may_have_gaps: tuple[type[HistoryGap], ...] = ()
         """A rollback goes back to records from before its migration. Where a purge has deleted
-        those, and a later migration came before the follower, nothing tells them."""
+        those, or no file ever had them, and a later migration came before the follower, nothing
+        tells them: an error, and never another value."""
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -135,6 +136,12 @@ class PastLife(Life):
         self.db.history.flush()
         self.db.change_log.prune(self.newest().bookmark)
         event("the log was pruned")
+
+    @rule()
+    @precondition(lambda self: self.chain.end > 2)
+    def forget(self) -> None:
+        super().forget()
+        self.may_have_gaps = (HistoryGap,)
 
     @rule(data=st.data())
     @precondition(lambda self: self.states)
