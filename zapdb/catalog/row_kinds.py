@@ -66,7 +66,7 @@ class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> str:
-        return row_key(*(getattr(self, name) for name in self.KEY))
+        return "/".join([str(getattr(self, name)) for name in self.KEY])
 
 
 def row_key(*parts: object) -> str:

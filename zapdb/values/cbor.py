@@ -20,11 +20,11 @@ from typing import Any, Final
 
 MAJOR_NEGATIVE, MAJOR_TEXT, MAJOR_LIST, MAJOR_MAP = 0x20, 0x60, 0x80, 0xA0
 
-_INTEGERS: Final = tuple(bytes((n,)) if n < 24 else bytes((24, n)) for n in range(256))
-TEXTS: Final = tuple(bytes((MAJOR_TEXT + n,)) for n in range(24))
+_INTEGERS: Final = tuple([bytes((n,)) if n < 24 else bytes((24, n)) for n in range(256)])
+TEXTS: Final = tuple([bytes((MAJOR_TEXT + n,)) for n in range(24)])
 """The heads of short lengths; those of longer ones are computed."""
-LISTS: Final = tuple(bytes((MAJOR_LIST + n,)) for n in range(24))
-MAPS: Final = tuple(bytes((MAJOR_MAP + n,)) for n in range(24))
+LISTS: Final = tuple([bytes((MAJOR_LIST + n,)) for n in range(24)])
+MAPS: Final = tuple([bytes((MAJOR_MAP + n,)) for n in range(24)])
 NULL, TRUE, FALSE = b"\xf6", b"\xf5", b"\xf4"
 
 _HALF, _SINGLE, _DOUBLE = struct.Struct(">e"), struct.Struct(">f"), struct.Struct(">d")

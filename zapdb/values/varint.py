@@ -20,14 +20,14 @@ from zapdb.values.generated_source import Namespace
 INTEGER_MAX: Final = 256**VARINT_SIZE_BYTES_MAX - 1
 INTEGER_MIN: Final = -(256**VARINT_SIZE_BYTES_MAX)
 
-ONE_BYTE: Final = tuple(bytes((0x80 + value,)) for value in (*range(64), *range(-64, 0)))
+ONE_BYTE: Final = tuple([bytes((0x80 + value,)) for value in (*range(64), *range(-64, 0))])
 """Encodings of −64 … 63 by value; those below 0 are at the end, where negative indexes find them.
 
 Lengths, revisions and small numbers are nearly always among them.
 """
 
 SIZES: Final = tuple(
-    0 if first in (0x00, 0xFF) else 1 + max(0, first - 0xBF, 0x40 - first) for first in range(256)
+    [0 if first in (0x00, 0xFF) else 1 + max(0, first - 0xBF, 0x40 - first) for first in range(256)]
 )
 """Encoded size in bytes by first byte; 0 for the two reserved ones."""
 
@@ -37,12 +37,12 @@ FROM_BYTES: Final = int.from_bytes
 
 # Tables for encoders and decoders of numbers above 63, which are faster than computing.
 _PAYLOAD_SIZES = [(bits + 7) // 8 for bits in range(8 * VARINT_SIZE_BYTES_MAX + 1)]
-SIZES_BY_BITS: Final = tuple(1 + size for size in _PAYLOAD_SIZES)
+SIZES_BY_BITS: Final = tuple([1 + size for size in _PAYLOAD_SIZES])
 """Encoded size in bytes of a number above 63, by its bit length."""
-HEADS_BY_BITS: Final = tuple((0xBF + size) << (8 * size) for size in _PAYLOAD_SIZES)
+HEADS_BY_BITS: Final = tuple([(0xBF + size) << (8 * size) for size in _PAYLOAD_SIZES])
 """The number to add to a number above 63, so that its first byte comes first, by bit length."""
 LEAST: Final = tuple(
-    {0xC0: 64, 0xFF: 256**64}.get(first, 256 ** max(0, first - 0xC0)) for first in range(256)
+    [{0xC0: 64, 0xFF: 256**64}.get(first, 256 ** max(0, first - 0xC0)) for first in range(256)]
 )
 """The least number above 63 with this first byte; for 0xFF, one that is too large for it."""
 

@@ -49,7 +49,7 @@ Interval = tuple[bytes, bytes | None]
 """lower ≤ component bytes < upper; None is no bound."""
 NULL: Final = b"\x00"
 PRESENT: Final = b"\x01"
-INVERTED: Final = bytes(255 - byte for byte in range(256))
+INVERTED: Final = bytes(range(255, -1, -1))
 UNIQUE_ORDERED_SIZE_BYTES: Final = INDEX_KEY_SIZE_BYTES_MAX - hashlib.sha256().digest_size
 """The size of the part of a unique index's entry keys that is in the order of full keys."""
 
