@@ -32,9 +32,12 @@ from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES_SHOWN = {FIRST, *(example.text for example in EXAMPLES.values())}
+DECISIONS = ROOT / "docs" / "decisions"
+ROOMS = ("zapdb", "tests", "tools", "native")
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?P<target>[^)#]+)(#[^)]*)?\)")
+DECISION = re.compile(r"\bdecisions?[ \n/]\s*(?P<number>\d+)\b", re.IGNORECASE)
 OF_A_SHELL = re.compile(r"[$`*?~\\|&;<>()]")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -142,10 +145,29 @@ def test_links_between_documents_lead_somewhere(document):
             assert (document.parent / target).exists(), target
 
 
-def test_each_decision_is_in_the_index():
-    pages = {path.name for path in (ROOT / "docs" / "decisions").glob("0*.md")}
-    index = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"\((0[^)]+)\)", index)) == pages
+def test_each_decision_is_in_the_index_by_its_title():
+    index = (DECISIONS / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- (\d+): \[(.*)\]\((0.+)\)$", index, re.MULTILINE)
+    titles = {
+        path.name: re.match(r"# (\d+)\. (.+)\n", path.read_text(encoding="utf-8"))
+        for path in DECISIONS.glob("0*.md")
+    }
+    assert sorted(listed) == sorted((*titles[page].groups(), page) for page in titles)
+
+
+@pytest.mark.parametrize("page", sorted(DECISIONS.glob("0*.md")), ids=lambda page: page.name[:4])
+def test_a_decision_has_its_title_as_its_file_name(page):
+    number, title = re.match(r"# (\d+)\. (.+)\n", page.read_text(encoding="utf-8")).groups()
+    words = re.findall(r"[a-z0-9]+", title.lower().replace("'", ""))
+    assert page.name == f"{int(number):04}-{'-'.join(words)}.md"
+
+
+def test_decisions_that_are_named_by_number_exist():
+    numbers = {int(path.name[:4]) for path in DECISIONS.glob("0*.md")}
+    texts = [*DOCUMENTS, *(path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))]
+    for path in texts:
+        for match in DECISION.finditer(path.read_text(encoding="utf-8")):
+            assert int(match["number"]) in numbers, f"{path}: {match[0]}"
 
 
 def test_the_generated_reference_is_current():

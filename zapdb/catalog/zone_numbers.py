@@ -1,8 +1,7 @@
 """The numbers of time zones: appended when a process opens the database, never changed or reused.
 
 A process that opens the database appends the zones of its time zone data that the table lacks, so
-that no writing transaction has to draw a number
-(docs/decisions/0006-zone-numbers-are-synchronised-when-opening.md). A process that reads an unknown
+that no writing transaction has to draw a number (decisions/0006). A process that reads an unknown
 number loads the table again.
 """
 
