@@ -8,10 +8,10 @@ from zapdb.database import Database
 from zapdb.errors import RollbackInProgress
 from zapdb.transfer.mirror.batch import LongField
 from zapdb.transfer.mirror.checking import CheckPass, FarBehind, check_page
-from zapdb.transfer.mirror.filling import SchemaMoved
 from zapdb.transfer.mirror.mirror_constraints import drop_foreign_keys, find_lacking
 from zapdb.transfer.mirror.mirror_status import require_mirror, require_place
 from zapdb.transfer.mirror.mirror_structure import find_broken
+from zapdb.transfer.mirror.source_rows import SchemaMoved
 from zapdb.transfer.mirror.state import MirrorState
 from zapdb.transfer.mirror.target import (
     KeysViolated,

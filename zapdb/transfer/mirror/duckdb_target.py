@@ -16,9 +16,9 @@ from zapdb.limits import DUCKDB_FILE, INSERT_BATCH_RECORDS
 from zapdb.storage.retries import retry
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_text
 from zapdb.transfer.export.plain_values import to_duckdb
-from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import ConstraintChange
 from zapdb.transfer.mirror.target import (
+    Addition,
+    ConstraintChange,
     MirrorTarget,
     Row,
     Staged,

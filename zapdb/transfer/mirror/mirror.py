@@ -4,7 +4,7 @@
     batch        changes after the bookmark that the baselines have not seen, and the new bookmark
     structure    a table gets other columns, another name, or is dropped; `mirror_structure`
     constraints  NOT NULL and foreign keys, once all is applied; `mirror_constraints`
-    filling      columns whose values are others get them, page by page; `filling`
+    filling      columns whose values are others get them, page by page; `source_rows`
     checking     rows are compared with the records, page by page; `checking`
 
 Each is a transaction of the target, so that a mirror that dies goes on where its tables are.
@@ -41,21 +41,11 @@ from zapdb.log.change_log import START, Bookmark, ChangeLog
 from zapdb.log.stamps import LogSnapshot
 from zapdb.transfer.mirror.batch import ChangeBatch, LongField, TableChanges, collect_batch, rows_of
 from zapdb.transfer.mirror.checking import CheckPass, FarBehind, check_page
-from zapdb.transfer.mirror.filling import SchemaMoved, fill_page, take_changes
 from zapdb.transfer.mirror.mirror_constraints import (
-    Constraint,
-    ConstraintChange,
     Lacking,
     drop_foreign_keys,
     drop_keys,
     find_lacking,
-)
-from zapdb.transfer.mirror.mirror_state_tables import (
-    begin_state,
-    read_state,
-    save_bookmark,
-    save_foreign_keys,
-    save_table,
 )
 from zapdb.transfer.mirror.mirror_structure import (
     MirrorReport,
@@ -63,9 +53,21 @@ from zapdb.transfer.mirror.mirror_structure import (
     find_broken,
     has_other_columns,
 )
-from zapdb.transfer.mirror.source_rows import list_mirrored
-from zapdb.transfer.mirror.state import AT_ONCE, MirroredTable, MirrorSource, MirrorState
+from zapdb.transfer.mirror.source_rows import SchemaMoved, fill_page, list_mirrored, take_changes
+from zapdb.transfer.mirror.state import (
+    AT_ONCE,
+    MirroredTable,
+    MirrorSource,
+    MirrorState,
+    begin_state,
+    read_state,
+    save_bookmark,
+    save_foreign_keys,
+    save_table,
+)
 from zapdb.transfer.mirror.target import (
+    Constraint,
+    ConstraintChange,
     KeysViolated,
     MirrorTarget,
     TargetBlocked,

@@ -8,71 +8,22 @@ again for as long as tables do not agree; no change ever waits for one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.transfer.export.plain_tables import PlainTable, plan_plain_table
 from zapdb.transfer.mirror.source_rows import list_mirrored
 from zapdb.transfer.mirror.state import MirroredTable, MirrorState
+from zapdb.transfer.mirror.target import (
+    KEY_PREFIX,
+    Constraint,
+    ConstraintChange,
+    PlainForeignKey,
+    RequiredColumns,
+    TargetSession,
+)
 from zapdb.values import Reference
-
-if TYPE_CHECKING:
-    from zapdb.transfer.mirror.target import TargetSession
-
-KEY_PREFIX = "zapdb_reference_"
-"""What the names of a mirror's foreign keys and of their indexes begin with."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlainForeignKey:
-    """Columns that refer to the key of a table."""
-
-    table: str
-    columns: tuple[str, ...]
-    target: str
-    target_columns: tuple[str, ...]
-    name: str = field(compare=False)
-    """Empty where the target keeps none."""
-
-    @property
-    def shown(self) -> str:
-        return f"the foreign key {', '.join(self.columns)} → {self.target}"
-
-
-@dataclass(frozen=True, slots=True)
-class RequiredColumns:
-    """Columns that are to be NOT NULL."""
-
-    table: str
-    columns: tuple[str, ...]
-
-    @property
-    def shown(self) -> str:
-        return f"NOT NULL of {', '.join(self.columns)}"
-
-
-Constraint = PlainForeignKey | RequiredColumns
-
-
-@dataclass(frozen=True, slots=True)
-class ConstraintChange:
-    """What becomes of the constraints of a table: columns that are NOT NULL from now on, or admit
-    NULL, and foreign keys that come or go."""
-
-    required: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    added: tuple[PlainForeignKey, ...] = ()
-    dropped: tuple[PlainForeignKey, ...] = ()
-
-    @classmethod
-    def adding(cls, constraints: Sequence[Constraint]) -> ConstraintChange:
-        """The change that adds constraints of one table."""
-        required = [one.columns for one in constraints if isinstance(one, RequiredColumns)]
-        keys = [one for one in constraints if isinstance(one, PlainForeignKey)]
-        return cls(required=tuple(chain.from_iterable(required)), added=tuple(keys))
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from zapdb.errors import UsageError
 from zapdb.log.change_log import Bookmark, ChangeLog, Lag
 from zapdb.storage.cells import as_time
 from zapdb.transfer.mirror.mirror import read_source
-from zapdb.transfer.mirror.mirror_constraints import Constraint, find_lacking
-from zapdb.transfer.mirror.mirror_state_tables import read_state
+from zapdb.transfer.mirror.mirror_constraints import find_lacking
 from zapdb.transfer.mirror.mirror_structure import find_broken
-from zapdb.transfer.mirror.state import AT_ONCE, MirroredTable, MirrorState
+from zapdb.transfer.mirror.state import AT_ONCE, MirroredTable, MirrorState, read_state
 from zapdb.transfer.mirror.target import (
+    Constraint,
     MirrorTarget,
     TargetBusy,
     TargetFailed,

@@ -14,7 +14,6 @@ from zapdb.log.stamps import LogSnapshot
 from zapdb.transfer.export.plain_tables import PlainTable
 from zapdb.transfer.export.snapshots import read_catalog
 from zapdb.transfer.export.table_errors import naming_table
-from zapdb.transfer.mirror.additions import Addition
 from zapdb.transfer.mirror.alteration import (
     TableForm,
     carry_on,
@@ -23,12 +22,21 @@ from zapdb.transfer.mirror.alteration import (
     rename_long,
 )
 from zapdb.transfer.mirror.batch import rows_of
-from zapdb.transfer.mirror.filling import plan_of
 from zapdb.transfer.mirror.mirror_constraints import drop_foreign_keys
-from zapdb.transfer.mirror.mirror_state_tables import forget_table, save_table
-from zapdb.transfer.mirror.source_rows import list_mirrored, read_baseline, read_former_schema
-from zapdb.transfer.mirror.state import Filling, MirroredTable, MirrorState
-from zapdb.transfer.mirror.target import Row, TargetBlocked, TargetSession
+from zapdb.transfer.mirror.source_rows import (
+    list_mirrored,
+    plan_of,
+    read_baseline,
+    read_former_schema,
+)
+from zapdb.transfer.mirror.state import (
+    Filling,
+    MirroredTable,
+    MirrorState,
+    forget_table,
+    save_table,
+)
+from zapdb.transfer.mirror.target import Addition, Row, TargetBlocked, TargetSession
 
 NOTED_ROWS: Final = 1_000
 """After how many rows of a baseline its job is told of them, at most."""

@@ -11,12 +11,14 @@ import psycopg
 from psycopg import sql as sqls
 
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
-from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import KEY_PREFIX, ConstraintChange, PlainForeignKey
 from zapdb.transfer.mirror.state import OWN_TABLES
 from zapdb.transfer.mirror.target import (
+    KEY_PREFIX,
+    Addition,
+    ConstraintChange,
     KeysViolated,
     MirrorTarget,
+    PlainForeignKey,
     Row,
     Staged,
     TargetBlocked,

@@ -14,10 +14,11 @@ from zapdb.files import create_text_file
 from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
 from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.transfer.export.plain_values import sqlite_literal, to_sqlite
-from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import ConstraintChange, PlainForeignKey
 from zapdb.transfer.mirror.target import (
+    Addition,
+    ConstraintChange,
     MirrorTarget,
+    PlainForeignKey,
     Row,
     Staged,
     TargetBlocked,

@@ -6,7 +6,8 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, ClassVar, Final
 
 from zapdb.errors import StorageError
@@ -17,13 +18,13 @@ from zapdb.transfer.export.plain_tables import (
     quote_name,
     quote_names,
 )
-from zapdb.transfer.mirror.additions import Addition
-from zapdb.transfer.mirror.mirror_constraints import ConstraintChange, PlainForeignKey
 from zapdb.values.plain_kinds import Engine
 
 Row = tuple[Any, ...]
 _PLACE: Final = PlainColumn("zapdb_place", "", "integer", False, int)
 """Numbers staged rows."""
+KEY_PREFIX: Final = "zapdb_reference_"
+"""What the names of a mirror's foreign keys and of their indexes begin with."""
 
 
 class TargetBusy(Exception):
@@ -82,6 +83,79 @@ class MirrorTarget(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close its connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlainForeignKey:
+    """Columns that refer to the key of a table."""
+
+    table: str
+    columns: tuple[str, ...]
+    target: str
+    target_columns: tuple[str, ...]
+    name: str = field(compare=False)
+    """Empty where the target keeps none."""
+
+    @property
+    def shown(self) -> str:
+        return f"the foreign key {', '.join(self.columns)} → {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredColumns:
+    """Columns that are to be NOT NULL."""
+
+    table: str
+    columns: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        return f"NOT NULL of {', '.join(self.columns)}"
+
+
+Constraint = PlainForeignKey | RequiredColumns
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintChange:
+    """What becomes of the constraints of a table: columns that are NOT NULL from now on, or admit
+    NULL, and foreign keys that come or go."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    added: tuple[PlainForeignKey, ...] = ()
+    dropped: tuple[PlainForeignKey, ...] = ()
+
+    @classmethod
+    def adding(cls, constraints: Sequence[Constraint]) -> ConstraintChange:
+        """The change that adds constraints of one table."""
+        required = [one.columns for one in constraints if isinstance(one, RequiredColumns)]
+        keys = [one for one in constraints if isinstance(one, PlainForeignKey)]
+        return cls(required=tuple(chain.from_iterable(required)), added=tuple(keys))
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """Statements that add to another table what others have added to one: rights, an index, a
+    comment. The first `{table}` is its name, as SQL has it, unless the statements are `as_found` in
+    the target. With `renames`, the first `{name}` is a name that is free meanwhile, and `renames`
+    its own one in the end.
+
+    `shown` says what it is. `columns` are those that it needs, if they are known. What has no
+    statements can't be carried over.
+    """
+
+    shown: str
+    statements: tuple[str, ...]
+    renames: str = ""
+    columns: tuple[str, ...] = ()
+    as_found: bool = False
+
+    def on(self, table: str, name: str) -> tuple[str, ...]:
+        if self.as_found:
+            return self.statements
+        named = [one.replace("{table}", table, 1) for one in self.statements]
+        return tuple(one.replace("{name}", name, 1) if self.renames else one for one in named)
 
 
 @dataclass(frozen=True, slots=True)
