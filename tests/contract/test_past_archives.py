@@ -50,6 +50,7 @@ RESTORE_FAX = (
 )
 DROP_AGAIN = DROP_FAX
 ADD_COLOR = "add_field: {table: people, field: {name: color, type: string, default: red}}"
+ADD_INDEX = "create_index: {table: people, index: by_name, fields: [{field: name}]}"
 LONG = "x" * 10_000
 
 
@@ -413,6 +414,23 @@ def test_a_rollback_brings_back_what_was_pruned_of_no_record(
         "",
     ]
     life.up(DROP_AGAIN)
+    life.check()
+
+
+@pytest.mark.parametrize("change", [ADD_COLOR, ADD_INDEX], ids=["a field", "an index"])
+def test_pruning_behind_a_rollback_leaves_no_gap(life: Life, change: str) -> None:
+    """The era that begins with it has the same records as the one before."""
+    for key in range(1, 5):
+        life.write(id=key, fax=f"f{key}")
+    life.up(DROP_FAX)
+    life.write(id=1, fax="changed")
+    life.up(change)
+    life.back()
+    life.convert()
+    prune_archives(life.workspace.control, DEFAULT_TENANT)
+    life.note()
+    life.write(id=2, fax="behind it")
+    life.up(ADD_COLOR)
     life.check()
 
 

@@ -185,8 +185,10 @@ class BaselineWriter:
         former = [one for one in eras if one.era < era.era and one.state != "baseline"]
         if not former or entry is None:
             return None
-        if entry.event == "rollback":  # what it changed of the records was in the batch before
-            return None
+        began = self._working.revisions.find(era.table_number, former[-1].revision)
+        goes_on = began is not None and self._working.revisions.goes_on(began, entry)
+        if entry.event == "rollback" and not goes_on:
+            return None  # what it changed of the records was in the batch before
         try:
             return StateConverter(
                 self._working, loaded, catalog, replace(era, live_rows=0), loaded.moment

@@ -82,7 +82,9 @@ class StateConverter:
         if not (is_next or is_dropped):
             return None  # its changes were not all recorded
         self._doubt = ended.doubt
-        if self._entry.event == "rollback" and not is_dropped:
+        is_back = self._entry.event == "rollback" and not is_dropped
+        # Where archived values were pruned, an era begins whose records are the same.
+        if is_back and not self._has_same_records(source):
             is_made = self._convert_back(source)
         else:
             is_made = self._convert_forwards(source)
@@ -184,7 +186,7 @@ class StateConverter:
     def _convert_back(self, source: StoredEra) -> bool:
         way = self._eras.find_path(source.entry, self._entry)
         known = self._eras.list_until(source)
-        before = [one for one in known[:-1] if self._goes_back_to(one)]
+        before = [one for one in known[:-1] if self._has_same_records(one)]
         if way is None or way.program is None:
             return False
         if not before:
@@ -259,7 +261,8 @@ class StateConverter:
         self._write(rows.take())
         return True
 
-    def _goes_back_to(self, era: StoredEra) -> bool:
+    def _has_same_records(self, era: StoredEra) -> bool:
+        """Whether records of an earlier era have the bytes and columns that this one has."""
         return self._working.revisions.goes_on(era.entry, self._entry)
 
     def _list_lost(self) -> Iterator[NetChange]:
