@@ -12,9 +12,9 @@ from tools.house import House
 
 CALLS_MAX = {
     "get": 9,
-    "insert": 165,
-    "update": 170,
-    "delete": 140,
+    "insert": 145,
+    "update": 160,
+    "delete": 135,
     "query by an index": 75,
     "open + up": 7_900,
 }

@@ -30,9 +30,6 @@ from zapdb.storage.transaction_owners import Caller, note_begun
 from zapdb.storage.transactions import count_conflict
 from zapdb.tables.session import Session
 
-if TYPE_CHECKING:
-    pass
-
 logger = logging.getLogger("zapdb.transactions")
 
 BLOCK_HINT: Final = (

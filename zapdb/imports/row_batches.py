@@ -28,7 +28,7 @@ from zapdb.storage.cells import as_bytes
 from zapdb.tables.bulk import KEYS_PER_STATEMENT
 from zapdb.tables.generated_values import generate_values
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import OperationNumbers
+from zapdb.tables.number_blocks import OperationNumbers, note_given
 from zapdb.tables.session import Session
 from zapdb.tables.writes import (
     NONE_INSERTED,
@@ -134,7 +134,7 @@ def write_block(
     """The same for the rows of a block, by columns if that can be done and all are right."""
 
     def by_columns() -> bool:
-        with session.writing() as connection:
+        with session.writing(numbers) as connection:
             bound = table._current()
             planned = block.plan(connection, bound, numbers)
             if planned is not None:
@@ -145,7 +145,7 @@ def write_block(
     numbers = OperationNumbers(session)
     if mode == "append":
         with suppress(NotAsPlanned, *ROW_ERRORS):
-            if numbers.run(by_columns):
+            if session.run(by_columns):
                 return []
     return write_batch(session, table, block.rows(), mode, save)
 
@@ -249,22 +249,22 @@ class Upserting:
 
         def put() -> None:
             # A savepoint: why a run is refused is looked up beside the runs before it.
-            with session.writing() as connection:
+            with session.writing(numbers) as connection:
                 bound = self.table._current()
-                plans, missing = _plan_updates(connection, bound, keyed, numbers)
+                plans, missing = _plan_updates(session, connection, bound, keyed)
                 made = generate_values(numbers, connection, bound, [*new, *missing])
                 plans += plan_inserts(bound, made, NONE_INSERTED)
                 if plans:
                     execute(connection, bound, plans, NONE_INSERTED)
 
-        numbers.run(write)
+        session.run(write)
 
 
 def _plan_updates(
+    session: Session,
     connection: Connection,
     bound: BoundTable,
     keyed: Mapping[bytes, Any],
-    numbers: OperationNumbers,
 ) -> tuple[list[Write], list[Any]]:
     """The updates of the records that exist and are others, and the values of the rest."""
     found, keys = dict[bytes, Any](), list(keyed)
@@ -274,7 +274,7 @@ def _plan_updates(
     for key, raw in found.items():
         stored = as_bytes(raw)
         changes = {n: v for n, v in keyed[key].items() if n not in bound.adapter.key_names}
-        numbers.note_given(connection, bound, changes)
+        note_given(session, connection, bound, changes)
         attachments = bound.make_attachments(key, stored)
         changed = bound.adapter.change(key, stored, changes, attachments)
         plan = plan_update(bound, key, stored, changed, attachments)

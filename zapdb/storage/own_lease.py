@@ -27,17 +27,13 @@ class OwnLease:
         self.epoch_sql = f"SELECT epoch FROM zapdb_leases WHERE name = '{name}'"
         self._where = f"WHERE name = '{name}' AND epoch >="
         self._lock = threading.Lock()
-        self._epoch = epoch
-
-    @property
-    def epoch(self) -> int:
+        self.epoch = epoch
         """What the stored epoch is at least."""
-        return self._epoch
 
     def note(self, epoch: int) -> None:
         """Note an epoch that was committed."""
         with self._lock:
-            self._epoch = max(self._epoch, epoch)
+            self.epoch = max(self.epoch, epoch)
 
     def rise(self, connection: Connection, columns: str = "") -> int:
         """Raise the stored epoch, and return it, to be noted when it is committed; raises
@@ -49,7 +45,7 @@ class OwnLease:
 
     def _raise_sql(self, columns: str) -> str:
         return (
-            f"UPDATE zapdb_leases SET epoch = epoch + 1{columns} {self._where} {self._epoch}"
+            f"UPDATE zapdb_leases SET epoch = epoch + 1{columns} {self._where} {self.epoch}"
             " RETURNING epoch"
         )
 

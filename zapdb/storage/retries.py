@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from zapdb.errors import TransactionConflict, ZapdbError
@@ -20,6 +21,14 @@ from zapdb.metrics import RETRIES, RETRIES_EXHAUSTED
 from zapdb.storage.interruption import current_call
 
 T = TypeVar("T")
+
+
+class Again(Exception):
+    """An operation has found out that it is to be done again at once: nothing is waited for, and it
+    is no further try of a policy."""
+
+    def prepare(self) -> None:
+        """What is to be done before; an exception from it is that of the operation."""
 
 
 def pauses(policy: RetryPolicy, began: float) -> Iterator[float]:
@@ -55,7 +64,7 @@ def retry(
     on: type[Exception] | tuple[type[Exception], ...] = TransactionConflict,
     before_again: Callable[[int], object] = lambda made: None,
 ) -> T:
-    """Call `action`, and again while it raises `on` and the policy allows another try.
+    """Call `action`, and again while it raises `on` and the policy allows another try; or `Again`.
 
     `before_again` is called before each further try, with the number of earlier ones. Raises the
     error of the last try.
@@ -64,14 +73,19 @@ def retry(
     while True:
         try:
             return action()
+        except Again as again:
+            prepare = again.prepare
         except on as error:  # what nearly always succeeds makes no generator
             made, left = made + 1, left or pauses(policy, began)
             seconds = next(left, None)
             if seconds is None:
                 note_tries(error, made)
                 raise
-        _sleep(seconds)
-        before_again(made)
+            prepare = partial(_wait, seconds, before_again, made)
+        try:
+            prepare()
+        finally:
+            del prepare  # it refers to what was raised, and that to this frame
 
 
 class Beaten:
@@ -93,16 +107,25 @@ class Beaten:
             self._longest_seconds = max(self._longest_seconds, time.monotonic() - began)
 
     def before_again(self, made: int) -> None:
-        """Decide about the next try, after so many. Only every second one goes alone: the gate
-        can't be taken while another writer's block is open."""
-        is_beaten = made >= EXCLUSIVE_AFTER_CONFLICTS and made % 2 == 0
-        self.is_exclusive = is_beaten and self._longest_seconds < EXCLUSIVE_SECONDS_MAX
+        """Decide about the next try, after so many."""
+        self.is_exclusive = goes_alone(made) and self._longest_seconds < EXCLUSIVE_SECONDS_MAX
+
+
+def goes_alone(made: int) -> bool:
+    """Whether the next try is beaten enough to go alone, after so many. Only every second one does:
+    the gate can't be taken while another writer's block is open."""
+    return made >= EXCLUSIVE_AFTER_CONFLICTS and made % 2 == 0
 
 
 def note_tries(error: Exception, made: int) -> None:
     """Add the number of tries to an error that is raised now."""
     if made > 1 and isinstance(error, ZapdbError):
         error.context.setdefault("tries", made)
+
+
+def _wait(seconds: float, before_again: Callable[[int], object], made: int) -> None:
+    _sleep(seconds)
+    before_again(made)
 
 
 def _sleep(seconds: float) -> None:

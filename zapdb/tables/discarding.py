@@ -65,7 +65,7 @@ class Discarding:
         streamed = StreamedValues({} if self.replacement is None else self.replacement)
 
         def discard() -> DiscardedRecord:
-            with session.writing() as connection:
+            with session.writing(numbers) as connection:
                 bound, key = self._find()
                 discarded = self._delete(connection, bound, key)
                 if self.replacement is not None:
@@ -76,7 +76,7 @@ class Discarding:
                 return discarded
 
         try:
-            return numbers.run(discard)
+            return session.run(discard)
         except RollbackInProgress:
             if self.replacement is not None or session.storage.is_in_transaction:
                 raise

@@ -22,6 +22,8 @@ from zapdb.tables.writes import NewValues
 
 Values = Mapping[str, Any]
 NOTHING: Final[Values] = {}
+Numbers = Mapping[int, Iterator[int]]
+"""What was drawn for the new records, by the number of the field."""
 
 
 def generate_values(
@@ -35,11 +37,12 @@ def generate_values(
     shape = bound.adapter
     if not (shape.made_fields or shape.unseen_made_fields):
         return [(values, NOTHING) for values in records]
-    maker = _Maker(numbers.draw_for(connection, bound, records))
+    drawn = numbers.draw_for(connection, bound, records)
+    moment = datetime.datetime.now(datetime.UTC)
     return [
         (
-            maker.complete(values, shape.made_fields),
-            maker.complete(NOTHING, shape.unseen_made_fields),
+            _complete(values, shape.made_fields, drawn, moment),
+            _complete(NOTHING, shape.unseen_made_fields, drawn, moment),
         )
         for values in records
     ]
@@ -51,23 +54,22 @@ def has_whole_key(bound: BoundTable, values: Values) -> bool:
     return all(f.name in values for f in shape.made_fields if f.name in shape.key_names)
 
 
-class _Maker:
-    """Makes values at one moment, with numbers by the field."""
+def _complete(
+    values: Values, fields: Sequence[Field], drawn: Numbers, moment: datetime.datetime
+) -> Values:
+    made = {}
+    for field in fields:
+        if field.name not in values:
+            made[field.name] = _make(field, drawn, moment)
+    return {**values, **made} if made else values
 
-    def __init__(self, numbers: Mapping[int, Iterator[int]]) -> None:
-        self._numbers = numbers
-        self._moment = datetime.datetime.now(datetime.UTC)
 
-    def complete(self, values: Values, fields: Sequence[Field]) -> Values:
-        made = {f.name: self._make(f) for f in fields if f.name not in values}
-        return {**values, **made} if made else values
-
-    def _make(self, field: Field) -> Any:
-        match field:
-            case Field(generated="sequence"):
-                return next(self._numbers[field.number])
-            case Field(generated="uuid"):
-                return UUID(bytes=make_uuid7())
-            case Field(default=Now("")):
-                return self._moment
-        return self._moment.astimezone(zone(field.default.zone))
+def _make(field: Field, drawn: Numbers, moment: datetime.datetime) -> Any:
+    match field:
+        case Field(generated="sequence"):
+            return next(drawn[field.number])
+        case Field(generated="uuid"):
+            return UUID(bytes=make_uuid7())
+        case Field(default=Now("")):
+            return moment
+    return moment.astimezone(zone(field.default.zone))

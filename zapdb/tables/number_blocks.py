@@ -12,13 +12,14 @@ killed, the rest of its block is never used: sequences have gaps.
 An explicit number above the last one that is known to be drawn draws a block behind it before it is
 written. So no number is drawn that was committed before, except one out of a block that another
 process had in hand already: that process finds it taken when it inserts, throws the block away and
-draws another one (`OperationNumbers.run`).
+draws another one (`OperationNumbers.refuse`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from zapdb.errors import (
@@ -40,7 +41,7 @@ from zapdb.limits import (
 from zapdb.records import decoder_of
 from zapdb.storage import Connection, MissingTable, TransactionMode
 from zapdb.storage.own_lease import OwnLease
-from zapdb.storage.retries import retry
+from zapdb.storage.retries import Again, pauses, retry
 from zapdb.storage.sequences import Block, DrawnInside, draw_block, draw_next, read_last_number
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.bound_table import make_reader
@@ -54,28 +55,44 @@ T = TypeVar("T")
 NO_NUMBERS: Final[Mapping[int, Iterator[int]]] = {}
 
 
-class BlockNeeded(Exception):
+class BlockNeeded(Again):
     """An operation is to be done again once there are numbers: its own transaction can't draw them,
     since they must stay drawn if it is rolled back."""
 
-    def __init__(self, bound: BoundTable, field: int, above: int, count: int) -> None:
+    def __init__(
+        self, session: Session, bound: BoundTable, field: int, above: int, count: int
+    ) -> None:
         super().__init__(field)
+        self.session = session
         self.bound = bound
         self.field = field
         self.above = above
         self.count = count
+
+    def prepare(self) -> None:
+        """Raises `CatalogChanged`; itself in a transaction, which is to begin again as a whole."""
+        if self.session.storage.own_connection().mode is not None:
+            raise self
+        if not _draw_apart(self.session, self):
+            self.session.reload()
+            raise _changed(self.bound)
 
 
 REFUSED: Final = (BlockNeeded, ConstraintViolation, InvalidValue, NotAsPlanned, RecordExists)
 """What is raised before anything takes effect: the numbers of the operation belong to no record."""
 
 
-class _NumberTaken(Exception):
+class _NumberTaken(Again):
     """A number that was drawn belongs to another record, into which it was written explicitly."""
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, numbers: OperationNumbers, error: Exception) -> None:
         super().__init__(str(error))
-        self.error = error
+        self._numbers = numbers
+        self._error = error
+
+    def prepare(self) -> None:
+        if not self._numbers.pass_over():
+            raise self._error from None
 
 
 class Hand:
@@ -112,8 +129,10 @@ class Sequences:
     may not stay drawn. What is left of it then goes to the process.
     """
 
-    def __init__(self, tenant: int) -> None:
+    def __init__(self, tenant: int, *, are_exact: bool) -> None:
         self._tenant = tenant
+        self.are_exact = are_exact
+        """Whether nobody else draws meanwhile, so that a transaction draws what it needs."""
         self._lock = threading.Lock()
         self._hands: dict[int, Hand] = {}
         self._inside: list[tuple[DrawnInside, int]] = []
@@ -209,17 +228,15 @@ class OperationNumbers:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._are_exact = session.storage.turn is not None
-        """Whether nobody else draws meanwhile, so that the transaction draws what it needs."""
-        self._exact: dict[int, range] = {}
-        """The numbers of the last such drawing, by field."""
+        self._drawn: dict[int, range] = {}
+        """The numbers that were drawn last, by field."""
         self._passed: dict[int, int] = {}
         """The last number of a field that was found to be taken: those behind it are drawn."""
-        self._drawn: dict[int, Hand] = {}
-        """What numbers of which fields were drawn from."""
         self._taken: list[tuple[Hand, range]] = []
-        """What was taken from it, in this order."""
+        """What was taken from what the process has in hand, in this order."""
         self._bound: BoundTable | None = None
+        self._tries: Iterator[float] | None = None
+        """Those that are left after numbers that were taken."""
 
     def draw_for(
         self, connection: Connection, bound: BoundTable, records: Sequence[Mapping[str, Any]]
@@ -227,12 +244,19 @@ class OperationNumbers:
         """Numbers for the records that have none, by field; explicit ones move the sequence on."""
         if not bound.adapter.sequences:
             return NO_NUMBERS
-        wanted = {}
+        self._bound, wanted = bound, list[tuple[int, int]]()
         for field, name in bound.adapter.sequences.items():
-            given = [values[name] for values in records if name is not None and name in values]
-            wanted[field] = len(records) - len(given)
-            self._have(connection, bound, field, _highest(given), wanted[field])
-        return {field: self._take(connection, bound, field, n) for field, n in wanted.items() if n}
+            count, above = len(records), 0
+            for values in records:
+                if name is not None and name in values:
+                    count, above = count - 1, max(above, _as_number(values[name]))
+            self.have(connection, bound, field, above, count)
+            if count:
+                wanted.append((field, count))
+        if not self._session.sequences.are_exact:
+            for field, count in wanted:
+                self._drawn[field] = self._take(connection, bound, field, count)
+        return {field: iter(self._drawn[field]) for field, _ in wanted}
 
     def _draw_exactly(
         self, connection: Connection, bound: BoundTable, field: int, above: int, count: int
@@ -246,54 +270,40 @@ class OperationNumbers:
         if block is None:
             if read_last_number(connection, tenant, field) is not None:
                 return  # an explicit number that is not above it
-            needed = BlockNeeded(bound, field, above, count)
+            needed = BlockNeeded(self._session, bound, field, above, count)
             start = _find_start(connection, bound, field)
             block = _draw(connection, needed, max(start, above), count)
             if block is None:
                 raise _changed(bound)
         if block.last - block.after < count:
-            raise _exhausted(BlockNeeded(bound, field, above, count), block)
+            raise _exhausted(bound, field, block)
         if count:
-            self._bound, self._drawn[field] = bound, Hand()
-            self._exact[field] = range(block.after + 1, block.last + 1)
+            self._drawn[field] = range(block.after + 1, block.last + 1)
 
-    def note_given(
-        self, connection: Connection, bound: BoundTable, changes: Mapping[str, Any]
-    ) -> None:
-        """Explicit numbers that are written into a record move their sequences on."""
-        for field, name in bound.adapter.sequences.items():
-            if name is not None and name in changes:
-                self._have(connection, bound, field, _highest([changes[name]]), 0)
-
-    def _have(
+    def have(
         self, connection: Connection, bound: BoundTable, field: int, above: int, count: int
     ) -> None:
         """Make sure that this many numbers are available. Raises `BlockNeeded`, `CatalogChanged`
         and `SequenceExhausted`."""
-        if self._are_exact:
+        sequences = self._session.sequences
+        if sequences.are_exact:
             self._draw_exactly(connection, bound, field, above, count)
             return
-        sequences = self._session.sequences
         while sequences.needs_block(sequences.find(connection, field), above, count):
-            needed = BlockNeeded(bound, field, above, count)
+            needed = BlockNeeded(self._session, bound, field, above, count)
             if not connection.has_place:  # the transaction is this operation's alone
                 raise needed
             if not _draw_in(self._session, connection, needed):
                 raise _changed(bound)
 
-    def _take(
-        self, connection: Connection, bound: BoundTable, field: int, count: int
-    ) -> Iterator[int]:
-        if self._are_exact:
-            return iter(self._exact[field])
-        self._bound = bound
+    def _take(self, connection: Connection, bound: BoundTable, field: int, count: int) -> range:
         sequences = self._session.sequences
-        hand = self._drawn[field] = sequences.find(connection, field)
+        hand = sequences.find(connection, field)
         while (numbers := sequences.take(hand, count)) is None:
-            self._have(connection, bound, field, 0, count)
-            hand = self._drawn[field] = sequences.find(connection, field)
+            self.have(connection, bound, field, 0, count)
+            hand = sequences.find(connection, field)
         self._taken.append((hand, numbers))
-        return iter(numbers)
+        return numbers
 
     def reserve(
         self,
@@ -303,41 +313,33 @@ class OperationNumbers:
         times: int,
     ) -> None:
         """Have so many times the numbers that the records need; else a transaction begins again."""
-        if self._are_exact:
+        if self._session.sequences.are_exact:
             return
         for field, name in bound.adapter.sequences.items():
             wanted = sum(name is None or name not in values for values in records)
-            self._have(connection, bound, field, 0, wanted * times)
+            self.have(connection, bound, field, 0, wanted * times)
 
-    def run(self, action: Callable[[], T]) -> T:
-        """Run an operation; again with other numbers, if one that it drew belongs to another record
-        already. Raises what `action` raises; what was refused gives its numbers back."""
-
-        def attempt() -> T:
-            self._drawn.clear()
-            self._taken.clear()
-            self._exact.clear()
-            try:
-                return self._session.run(action)
-            except REFUSED as error:
-                if self._is_taken(error):
-                    raise _NumberTaken(error) from error
-                self._give_back()
-                raise
-
-        def throw_away(_: int) -> None:
-            for hand in self._drawn.values():
-                self._session.sequences.throw_away(hand)
-            self._passed |= {field: numbers[-1] for field, numbers in self._exact.items()}
-
-        try:
-            return retry(SEQUENCE_TAKEN, attempt, on=_NumberTaken, before_again=throw_away)
-        except _NumberTaken as taken:
-            raise taken.error from None
-
-    def _give_back(self) -> None:
+    def refuse(self, error: Exception) -> None:
+        """What was to be written with the numbers is refused: they are given back. If one of them
+        belongs to another record already, raises what makes the operation begin again with
+        others."""
+        if self._is_taken(error):
+            raise _NumberTaken(self, error) from error
         for hand, numbers in reversed(self._taken):
             self._session.sequences.give_back(hand, numbers)
+        self._taken.clear()
+
+    def pass_over(self) -> bool:
+        """Draw other numbers from now on; False if that was tried often enough."""
+        self._tries = self._tries or pauses(SEQUENCE_TAKEN, time.monotonic())
+        if next(self._tries, None) is None:
+            return False
+        for hand, _ in self._taken:
+            self._session.sequences.throw_away(hand)
+        self._passed |= {field: numbers[-1] for field, numbers in self._drawn.items()}
+        self._drawn.clear()
+        self._taken.clear()
+        return True
 
     @property
     def have_key(self) -> bool:
@@ -354,16 +356,14 @@ class OperationNumbers:
         return not names.isdisjoint(str(error.context["fields"]).split(", "))
 
 
-def run_drawing(session: Session, action: Callable[[], T]) -> T:
-    """Run an operation in a transaction of its own; draw numbers before it is begun again, if it
-    needs some. Raises `CatalogChanged`."""
-    while True:
-        try:
-            return action()
-        except BlockNeeded as needed:
-            if not _draw_apart(session, needed):
-                session.reload()
-                raise _changed(needed.bound) from None
+def note_given(
+    session: Session, connection: Connection, bound: BoundTable, changes: Mapping[str, Any]
+) -> None:
+    """Explicit numbers that are written into a record move their sequences on."""
+    for field, name in bound.adapter.sequences.items():
+        if name is not None and name in changes:
+            numbers = OperationNumbers(session)
+            numbers.have(connection, bound, field, _as_number(changes[name]), 0)
 
 
 def _draw_apart(session: Session, needed: BlockNeeded) -> bool:
@@ -430,13 +430,13 @@ def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) ->
     catalog = needed.bound.catalog
     block = draw_block(connection, catalog.tenant, needed.field, catalog.version, after, size)
     if block is not None and block.after == block.last and needed.count:
-        raise _exhausted(needed, block)
+        raise _exhausted(needed.bound, needed.field, block)
     return block
 
 
-def _exhausted(needed: BlockNeeded, block: Block) -> SequenceExhausted:
-    table = needed.bound.schema
-    names = [f.name for f in table.fields if f.number == needed.field]
+def _exhausted(bound: BoundTable, field: int, block: Block) -> SequenceExhausted:
+    table = bound.schema
+    names = [f.name for f in table.fields if f.number == field]
     return SequenceExhausted(
         "the sequence has no more numbers",
         field=".".join((table.name, *names)),
@@ -457,7 +457,7 @@ def _find_start(connection: Connection, bound: BoundTable, field: int) -> int:
         if field == table.key[0]:
             bound_key = Integer().encode_key(SEQUENCE_MAX + 1)
             _, page = bound.records.page(connection, None, bound_key, None, 1, descending=True)
-            return _highest([bound.codec.decode_key(key)[0] for key, _, _ in page])
+            return _as_number(bound.codec.decode_key(page[0][0])[0]) if page else 0
         return _scan(connection, bound, field)
     except MissingTable:
         return 0
@@ -480,15 +480,13 @@ def _scan(connection: Connection, bound: BoundTable, field: int) -> int:
         )
         if not page:
             return greatest
-        found = (getattr(reader.read(key, value), name) for key, _, value in page)
-        greatest, after = max(greatest, _highest(found)), page[-1][:2]
+        found = (_as_number(getattr(reader.read(key, value), name)) for key, _, value in page)
+        greatest, after = max(greatest, *found), page[-1][:2]
 
 
-def _highest(numbers: Any) -> int:
-    """Return the highest of some explicit numbers that a sequence could reach; 0 without such a
-    number."""
-    possible = (n for n in numbers if type(n) is int and n <= SEQUENCE_MAX)
-    return max(possible, default=0)
+def _as_number(given: Any) -> int:
+    """An explicit number; 0 for what the sequence could never reach."""
+    return given if type(given) is int and 0 < given <= SEQUENCE_MAX else 0
 
 
 def _changed(bound: BoundTable) -> CatalogChanged:

@@ -17,7 +17,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.pinning import NO_PINS, Pins
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.cluster.level import check_level
-from zapdb.catalog.cluster.node_registration import require_own_lease
+from zapdb.catalog.cluster.node_registration import refuse_lost_lease
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.errors import (
     CatalogChanged,
@@ -38,7 +38,7 @@ from zapdb.storage import (
 from zapdb.storage.cells import as_number
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.own_lease import OwnLease
-from zapdb.storage.retries import Beaten, retry
+from zapdb.storage.retries import goes_alone, retry
 from zapdb.storage.statements import catalog_version_sql
 from zapdb.storage.transaction_owners import Caller, has_begun
 from zapdb.tables.commit_tokens import (
@@ -49,7 +49,7 @@ from zapdb.tables.commit_tokens import (
     write_commit_token,
 )
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import Sequences, run_drawing
+from zapdb.tables.number_blocks import REFUSED, OperationNumbers, Sequences
 from zapdb.tables.queries.past_ways import PastReading
 from zapdb.tables.session_catalog import CatalogReloaded, SessionCatalog
 
@@ -71,6 +71,11 @@ def changed_while_read(bound: BoundTable) -> CatalogChanged:
 class _GuardRefused(StatementRefused):
     """The guard of a transaction of one call refused it, maybe while operations inside it send
     their statements."""
+
+
+def _refuse(numbers: OperationNumbers | None, error: Exception) -> None:
+    if numbers is not None and isinstance(error, REFUSED):
+        numbers.refuse(error)
 
 
 class _Local(threading.local):
@@ -98,7 +103,7 @@ class Session(SessionCatalog):
     ) -> None:
         super().__init__(storage, catalog, served_position, pins, is_read_only=node is None)
         self.node = node
-        self.sequences = Sequences(catalog.tenant)
+        self.sequences = Sequences(catalog.tenant, are_exact=storage.turn is not None)
         self._local = _Local()
         self.catalog_version_sql = catalog_version_sql(catalog.tenant)
         self._token_purger = CommitTokenPurger(storage)
@@ -182,41 +187,48 @@ class Session(SessionCatalog):
             return self._read_active(bound, read)
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, numbers: OperationNumbers | None = None) -> Iterator[Connection]:
         """A transaction of its own, or a savepoint in the one that this thread is in.
 
         In both cases an operation is done completely or not at all: if the application catches an
-        error and continues the transaction, no record may lack its entries.
+        error and continues the transaction, no record may lack its entries. If it is refused, so
+        are the `numbers` that it drew.
         """
         connection = self.storage.connection()
-        if connection.mode is TransactionMode.WRITE:
-            try:
-                if self._shared not in connection.checked:
-                    self.check_writer(connection)  # another tenant's session began the transaction
+        is_inside = connection.mode is TransactionMode.WRITE
+        try:
+            if is_inside:
+                if self._shared not in connection.checked:  # another tenant's has begun it
+                    self.check_writer(connection)
                 with self.storage.savepoint(connection), self._recheck_after_error(connection):
                     yield connection
-            except _GuardRefused:
-                raise  # nothing can be asked before the whole transaction is rolled back
-            except StatementRefused as refused:
-                raise refused.explain(connection) from None
-            return
-        if connection.mode is not None:
-            self.storage.require_writable()
-            raise UsageError(
-                "a snapshot is read-only", hint="write after the snapshot, or use db.transaction()"
-            )
-        if connection.can_pipeline:
-            with self._writing_together() as begun:
-                yield begun
-            return
-        try:
-            with self.storage.transaction(
-                TransactionMode.WRITE, connection, exclusive=self._local.exclusive
-            ) as begun:
-                self.check_writer(begun)
-                yield begun
+            elif connection.mode is not None:
+                self.storage.require_writable()
+                raise UsageError(
+                    "a snapshot is read-only",
+                    hint="write after the snapshot, or use db.transaction()",
+                )
+            elif connection.can_pipeline:
+                with self._writing_together() as begun:
+                    yield begun
+            else:
+                with self.storage.transaction(
+                    TransactionMode.WRITE, connection, exclusive=self._local.exclusive
+                ) as begun:
+                    self.check_writer(begun)
+                    yield begun
         except StatementRefused as refused:
-            raise refused.explain(self.storage.connection()) from None
+            if is_inside and isinstance(refused, _GuardRefused):
+                raise  # nothing can be asked before the whole transaction is rolled back
+            reason = refused.explain(self.storage.connection())
+            try:
+                _refuse(numbers, reason)
+                raise reason from None
+            finally:
+                del reason  # which refers to this frame
+        except REFUSED as error:
+            _refuse(numbers, error)
+            raise
 
     @contextmanager
     def _writing_together(self) -> Iterator[Connection]:
@@ -232,8 +244,6 @@ class Session(SessionCatalog):
                 with self._recheck_after_error(begun):
                     yield begun
                 token = self._send_token(begun)
-        except StatementRefused as refused:
-            raise refused.explain(self.storage.connection()) from None
         except CommitUnknown as unknown:
             if token is None:
                 raise
@@ -402,7 +412,8 @@ class Session(SessionCatalog):
         """Check what a writing transaction checks first: the node's lease, the catalog version, and
         that nothing is rolled back."""
         epoch = self.check_node(connection)
-        require_not_rolling_back(self._shared.loaded.catalog)
+        if self._shared.loaded.catalog.rolling_back is not None:
+            require_not_rolling_back(self._shared.loaded.catalog)
         connection.checked[self._shared] = epoch
 
     def check_node(self, connection: Connection) -> int:
@@ -412,35 +423,30 @@ class Session(SessionCatalog):
         # Of another tenant's session, what it knew when the transaction began.
         epoch = next(iter(connection.checked.values()), self.node.own.epoch)
         version, found = connection.fetch_one(self._check_sql)
-        stored = None if found is None else as_number(found)
-        require_own_lease(connection, self.node, stored, epoch)
+        if found is None or as_number(found) < epoch:
+            refuse_lost_lease(connection, self.node, found)
         if version != self._shared.loaded.catalog.version:
             self.reload()
         return epoch
 
     def run(self, action: Callable[[], T]) -> T:
-        """Run a single operation; repeat it after a conflict, unless it is inside a transaction.
+        """Run a single operation; repeat it after a conflict, unless it is inside a transaction,
+        and wherever it is, if it raises `Again`.
 
         Of conflicting transactions, the database lets the one continue that ends first. A long one,
         such as a deletion with all its referencing records, could fail for ever because of short
         ones. After several conflicts it takes the gate exclusively (decision 17).
         """
+        if self.open is None and self.storage.connection().mode is None:
+            try:
+                return retry(WRITE, action, before_again=self._before_again)
+            finally:
+                self._local.exclusive = False
         begun = self.open_here()
-        if begun is not None:
-            with begun.use():
-                try:
-                    return action()
-                except CatalogReloaded:
-                    return action()
-        if self.storage.own_connection().mode is not None:
-            return action()
-        beaten = Beaten()
+        if begun is None:  # a part of an operation
+            return retry(WRITE, action, on=())
+        with begun.use():
+            return retry(WRITE, action, on=())
 
-        def before_again(made: int) -> None:
-            beaten.before_again(made)
-            self._local.exclusive = beaten.is_exclusive
-
-        try:
-            return retry(WRITE, partial(run_drawing, self, action), before_again=before_again)
-        finally:
-            self._local.exclusive = False
+    def _before_again(self, made: int) -> None:
+        self._local.exclusive = goes_alone(made)

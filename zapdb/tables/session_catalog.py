@@ -27,6 +27,7 @@ from zapdb.errors import UnknownName
 from zapdb.records import Record, load_through
 from zapdb.storage import Connection, StatementRefused, Storage, TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.retries import Again
 from zapdb.tables.indexes import BoundTable
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class _CachedSettings:
         self.writes_back: dict[int, bool] = {}
 
 
-class CatalogReloaded(Exception):
+class CatalogReloaded(Again):
     """The schema moved before anything was done in an open transaction, which knows it now."""
 
 

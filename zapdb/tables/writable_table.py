@@ -25,7 +25,7 @@ from zapdb.tables.discarding import DiscardedRecord, Discarding
 from zapdb.tables.generated_values import generate_values, has_whole_key
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.predicates import Predicate
-from zapdb.tables.number_blocks import OperationNumbers
+from zapdb.tables.number_blocks import OperationNumbers, note_given
 from zapdb.tables.on_delete import apply_on_delete
 from zapdb.tables.optimistic_concurrency import check_unchanged, encode_seen
 from zapdb.tables.queries.page import R
@@ -63,11 +63,11 @@ class WritableTable(ReadableTable[R]):
         streamed = StreamedValues(values)
 
         def insert() -> R:
-            with self._session.writing() as connection:
+            with self._session.writing(numbers) as connection:
                 return self._insert(connection, self._current(), values, streamed, numbers)
 
         numbers = OperationNumbers(self._session)
-        return numbers.run(insert)
+        return self._session.run(insert)
 
     def upsert(self, /, *unnamed: Never, **values: Any) -> R:
         """Insert a record, or update the record that has its key; returns it.
@@ -83,7 +83,7 @@ class WritableTable(ReadableTable[R]):
 
         def upsert() -> R:
             try:
-                with self._session.writing() as connection:
+                with self._session.writing(numbers) as connection:
                     bound = self._current()
                     if not has_whole_key(bound, values):  # the record is new
                         return self._insert(connection, bound, values, streamed, numbers)
@@ -95,13 +95,11 @@ class WritableTable(ReadableTable[R]):
                     stored = as_bytes(row[0])
                     plan = self._plan_change(connection, bound, key, stored, changes, streamed)
                     return self._write(connection, bound, plan)
-            except RecordExists as existing:
-                if numbers.have_key:
-                    raise  # no lookup came before
+            except RecordExists as existing:  # with a key that was looked up before
                 raise _concurrent_insert(existing) from existing
 
         numbers = OperationNumbers(self._session)
-        return numbers.run(upsert)
+        return self._session.run(upsert)
 
     def _insert(
         self,
@@ -148,7 +146,7 @@ class WritableTable(ReadableTable[R]):
                 )
 
         def insert(*, one_by_one: bool) -> None:
-            with self._session.writing() as connection:
+            with self._session.writing(numbers) as connection:
                 bound = self._current()
                 new = generate_values(numbers, connection, bound, batch)
                 planned = None if one_by_one else plan_new_records(bound, new, NONE_INSERTED)
@@ -160,9 +158,9 @@ class WritableTable(ReadableTable[R]):
 
         numbers = OperationNumbers(self._session)
         with suppress(NotAsPlanned):
-            numbers.run(partial(insert, one_by_one=False))
+            self._session.run(partial(insert, one_by_one=False))
             return
-        numbers.run(partial(insert, one_by_one=True))  # which tells what was refused
+        self._session.run(partial(insert, one_by_one=True))  # which tells what was refused
 
     def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.
@@ -218,7 +216,7 @@ class WritableTable(ReadableTable[R]):
         changes: Mapping[str, Any],
         streamed: StreamedValues,
     ) -> Write:
-        OperationNumbers(self._session).note_given(connection, bound, changes)
+        note_given(self._session, connection, bound, changes)
         # New blobs that the conversion of a stale record makes are stored with it.
         attachments = bound.make_attachments(key, stored)
         self._require_same_key(bound, key, changes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from typing import NoReturn
 
 from zapdb import release
 from zapdb.catalog import rows
@@ -88,16 +89,15 @@ def _list_dead(connection: Connection, older_than_seconds: float) -> list[Node]:
     ]
 
 
-def require_own_lease(connection: Connection, node: Node, found: int | None, epoch: int) -> None:
-    """Check, in every writing transaction, the stored epoch of its node's lease: it must not be
-    below what was known when the transaction began.
+def refuse_lost_lease(connection: Connection, node: Node, found: int | None) -> NoReturn:
+    """Refuse a writing transaction whose node's lease has a stored epoch below the one that was
+    known when the transaction began.
 
     Raises `LeaseLost`, and `IncompatibleVersion` if the lease was lost because the level rose above
     this release.
     """
-    if found is None or found < epoch:
-        check_level(connection)
-        raise node.own.lost(found)
+    check_level(connection)
+    raise node.own.lost(found)
 
 
 class Heartbeat(Renewal):

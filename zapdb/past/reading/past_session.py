@@ -39,6 +39,7 @@ from zapdb.storage import Connection
 from zapdb.storage.retries import attempts
 from zapdb.tables.changes import reading_log
 from zapdb.tables.indexes import BoundTable
+from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.queries.past_ways import PastReading, choose_way, most_lookups
 from zapdb.tables.session import Session, TableRead
 
@@ -386,7 +387,7 @@ class PastSession(Session):
             )
 
     @contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, numbers: OperationNumbers | None = None) -> Iterator[Connection]:
         raise UsageError(
             "the past can't be changed",
             moment=self.moment.number,

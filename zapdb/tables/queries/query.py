@@ -33,7 +33,7 @@ from zapdb.tables.indexes.predicates import (
     Predicate,
     order_value,
 )
-from zapdb.tables.number_blocks import OperationNumbers
+from zapdb.tables.number_blocks import note_given
 from zapdb.tables.queries.aggregates import add_up, require_summable
 from zapdb.tables.queries.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
 from zapdb.tables.queries.explanation import Explanation, count_spans, explain_plan
@@ -334,8 +334,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
             with self._session.writing() as connection:
                 execution = self._execution(_NO_FIELDS)
                 keys = (key for key, _ in execution.read(limit=self._selection.limit))
-                numbers = OperationNumbers(self._session)
-                numbers.note_given(connection, execution.bound, changes)
+                note_given(self._session, connection, execution.bound, changes)
                 return change_all(connection, execution.bound, keys, changes)
 
         return self._session.run(update)
