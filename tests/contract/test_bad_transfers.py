@@ -168,7 +168,7 @@ def test_a_job_of_a_table_that_was_dropped_is_not_needed_any_more(
 def test_a_row_of_text_is_bounded(
     db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str
 ) -> None:
-    for module in ("records.bounded_lines", "imports.json_rows"):
+    for module in ("records.record_lines", "imports.json_rows"):
         monkeypatch.setattr(f"zapdb.{module}.TEXT_ROW_CHARS_MAX", 1_000)
     long = ("long\n" if name == "b.csv" else "long ") * 40_000
     (tmp_path / name).write_text(text % long)

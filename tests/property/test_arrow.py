@@ -16,7 +16,7 @@ from tests.strategies import damage, records_of, tables
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.records import codec_for, decoder_of
 from zapdb.records.arrow import arrow_decoder, decode_batch, encode_batch
-from zapdb.records.record_name import show_stored_key
+from zapdb.records.unreadable import show_stored_key
 from zapdb.schema import TableSchema
 from zapdb.values import (
     Decimal,

@@ -16,7 +16,7 @@ from zapdb.jobs.job_status import JobStatus, measure_rate, read_job_status
 from zapdb.jobs.job_types import name_job, type_of
 from zapdb.printing import show_moment
 from zapdb.records import codec_for
-from zapdb.records.record_name import DecodeKey
+from zapdb.records.unreadable import DecodeKey
 
 SHOWN_DIGITS: Final = 2
 """Digits of an estimate that are shown."""

@@ -3,7 +3,8 @@
 Integers end where the orderable varint does, decimals of scale s where their value times 10^s does.
 Every operation saturates its own result, so intermediate results stay as short as stored ones.
 Floats are IEEE 754 binary64, whose operations are total by themselves; −0.0 becomes 0.0, as it is
-stored.
+stored. `FAILED` is what a partial function returns where it has no result: no value that a field
+could have.
 
 No operator of Python is applied to decimals, since those round to the running thread's context.
 """
@@ -15,10 +16,18 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Final
 
-from zapdb.expressions.no_result import FAILED
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.values.decimal import with_scale
 from zapdb.values.varint import INTEGER_MAX, INTEGER_MIN
+
+
+class _Failed:
+    def __repr__(self) -> str:
+        return "FAILED"
+
+
+FAILED: Final = _Failed()
+
 
 # Exact for every sum and product of two values that fit, whatever their scales.
 WIDE: Final = decimal.Context(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from zapdb.expressions.no_result import FAILED
+from zapdb.expressions.arithmetic import FAILED
 from zapdb.expressions.tree import (
     Arithmetic,
     Call,

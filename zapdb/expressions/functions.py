@@ -11,12 +11,7 @@ from __future__ import annotations
 import decimal
 from typing import Final
 
-from zapdb.expressions import (
-    arithmetic,
-    cast_functions,
-    dates,
-    string_functions,
-)
+from zapdb.expressions import arithmetic, value_functions
 from zapdb.expressions.signatures import (
     BOOLEAN,
     INTEGER,
@@ -72,21 +67,21 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "before",
             (_TEXT, _TEXT),
             STRING,
-            string_functions.before,
+            value_functions.before,
             "The text before the first separator; all of it where there is none.",
         ),
         Function(
             "after",
             (_TEXT, _TEXT),
             STRING,
-            string_functions.after,
+            value_functions.after,
             "The text after the first separator; empty where there is none.",
         ),
         Function(
             "part",
             (_TEXT, _TEXT, (Integer,)),
             STRING,
-            string_functions.part,
+            value_functions.part,
             "The part of that number, from 1, of the text split at the separator; empty where "
             "there is none. An empty separator splits nothing.",
         ),
@@ -94,7 +89,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "substring",
             (_TEXT, (Integer,), (Integer,)),
             STRING,
-            string_functions.substring,
+            value_functions.substring,
             "The characters from that position, the first being 1, as many as that; those that "
             "there are.",
         ),
@@ -102,7 +97,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "join",
             (_TEXT, _TEXT),
             STRING,
-            string_functions.join_text,
+            value_functions.join_text,
             "The texts, with the first argument between them.",
             variadic=True,
         ),
@@ -110,7 +105,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "replace",
             (_TEXT, _TEXT, _TEXT),
             STRING,
-            string_functions.replace_text,
+            value_functions.replace_text,
             "The text with the third in place of the second, everywhere; as it is where the second "
             "is empty.",
         ),
@@ -118,21 +113,21 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "lower",
             (_TEXT,),
             STRING,
-            string_functions.lower,
+            value_functions.lower,
             "A to Z as a to z; all else as it is.",
         ),
         Function(
             "upper",
             (_TEXT,),
             STRING,
-            string_functions.upper,
+            value_functions.upper,
             "a to z as A to Z; all else as it is.",
         ),
         Function(
             "strip",
             (_TEXT,),
             STRING,
-            string_functions.strip,
+            value_functions.strip,
             "Without ASCII white space at both ends.",
         ),
         Function(
@@ -221,14 +216,16 @@ FUNCTIONS: Final[dict[str, Function]] = {
             partial=True,
         ),
         # dates and times
-        Function("year", ((Date,),), INTEGER, dates.year, "The year of the date."),
-        Function("month", ((Date,),), INTEGER, dates.month, "The month of the date, 1 to 12."),
-        Function("day", ((Date,),), INTEGER, dates.day, "The day of the month, from 1."),
+        Function("year", ((Date,),), INTEGER, value_functions.year, "The year of the date."),
+        Function(
+            "month", ((Date,),), INTEGER, value_functions.month, "The month of the date, 1 to 12."
+        ),
+        Function("day", ((Date,),), INTEGER, value_functions.day, "The day of the month, from 1."),
         Function(
             "add_days",
             ((Date,), (Integer,)),
             Date(),
-            dates.add_days,
+            value_functions.add_days,
             "So many days later, or earlier; fails outside the years 1 to 9999.",
             partial=True,
         ),
@@ -236,35 +233,35 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "days_between",
             ((Date,), (Date,)),
             INTEGER,
-            dates.days_between,
+            value_functions.days_between,
             "The days from the first date to the second; below 0 where that is earlier.",
         ),
         Function(
             "date_of",
             ((Timestamp,),),
             Date(),
-            dates.date_of,
+            value_functions.date_of,
             "The date in UTC.",
         ),
         Function(
             "timestamp_of",
             ((Date,),),
             Timestamp(),
-            dates.timestamp_of,
+            value_functions.timestamp_of,
             "Midnight UTC at the beginning of the date.",
         ),
         Function(
             "local_date",
             ((ZonedTimestamp,),),
             Date(),
-            dates.local_date,
+            value_functions.local_date,
             "The date of the local time, as it is stored.",
         ),
         Function(
             "zone_name",
             ((ZonedTimestamp,),),
             STRING,
-            dates.zone_name,
+            value_functions.zone_name,
             "The name of the time zone, as it is stored.",
         ),
         # from type to type
@@ -272,7 +269,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "text",
             (TEXTABLE,),
             STRING,
-            cast_functions.to_text,
+            value_functions.to_text,
             "The value as text: digits, `true` or `false`, an ISO date, an RFC 3339 instant with "
             "`Z`, lower-case hexadecimal digits, the name of an enum's member.",
         ),
@@ -280,7 +277,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "integer",
             ((String, Decimal),),
             INTEGER,
-            cast_functions.to_integer,
+            value_functions.to_integer,
             "The integer that the text spells in ASCII digits, or that the decimal equals.",
             partial=True,
         ),
@@ -288,7 +285,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "decimal",
             ((String, Integer, Decimal), (Integer,)),
             (Decimal,),
-            to_scale(lambda scale: cast_functions.to_decimal, 1),
+            to_scale(lambda scale: value_functions.to_decimal, 1),
             f"The decimal of that value, exactly, with the literal scale 0 to {DECIMAL_SCALE_MAX}.",
             partial=True,
         ),
@@ -296,7 +293,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "float",
             ((Integer, Decimal, String),),
             Float(),
-            cast_functions.to_float,
+            value_functions.to_float,
             "The float nearest to that value; fails beyond the largest. A text has ASCII digits, "
             "maybe an exponent after `e`, or is `nan`, `inf` or `-inf`.",
             partial=True,
@@ -305,7 +302,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "date",
             (_TEXT,),
             Date(),
-            dates.to_date,
+            value_functions.to_date,
             "The date that the text spells as `YYYY-MM-DD`.",
             partial=True,
         ),
@@ -313,7 +310,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "timestamp",
             (_TEXT,),
             Timestamp(),
-            dates.to_timestamp,
+            value_functions.to_timestamp,
             "The instant that the text spells as `YYYY-MM-DDThh:mm:ssZ`, with a point and 1 to 6 "
             "digits before the `Z` maybe.",
             partial=True,
@@ -322,7 +319,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "uuid",
             (_TEXT,),
             Uuid(),
-            cast_functions.to_uuid,
+            value_functions.to_uuid,
             "The UUID that the text spells in 36 characters, in lower or upper case.",
             partial=True,
         ),
@@ -330,14 +327,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "hex",
             ((Binary,),),
             STRING,
-            cast_functions.to_hex,
+            value_functions.to_hex,
             "The bytes as lower-case hexadecimal digits.",
         ),
         Function(
             "unhex",
             (_TEXT,),
             Binary(),
-            cast_functions.from_hex,
+            value_functions.from_hex,
             "The bytes that the text spells in pairs of hexadecimal digits.",
             partial=True,
         ),
@@ -345,12 +342,12 @@ FUNCTIONS: Final[dict[str, Function]] = {
             "utf8",
             ((Binary,),),
             STRING,
-            cast_functions.from_utf8,
+            value_functions.from_utf8,
             "The text that the bytes are in UTF-8; fails for what a string can't hold.",
             partial=True,
         ),
         Function(
-            "bytes_of", (_TEXT,), Binary(), cast_functions.to_bytes, "The text as bytes in UTF-8."
+            "bytes_of", (_TEXT,), Binary(), value_functions.to_bytes, "The text as bytes in UTF-8."
         ),
     )
 }

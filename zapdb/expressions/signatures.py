@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from zapdb.errors import InvalidValue
 from zapdb.expressions import arithmetic
-from zapdb.expressions.no_result import FAILED
+from zapdb.expressions.arithmetic import FAILED
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import Call, Literal
 from zapdb.expressions.typed import Type, TypedExpression

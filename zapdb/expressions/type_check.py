@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from zapdb.errors import suggest
-from zapdb.expressions.arithmetic import decimal_operation, saturate
+from zapdb.expressions.arithmetic import FAILED, decimal_operation, saturate
 from zapdb.expressions.functions import FUNCTIONS
-from zapdb.expressions.no_result import FAILED
 from zapdb.expressions.signatures import BOOLEAN, INTEGER, STRING, Function, is_constant, widen
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import (

@@ -46,9 +46,9 @@ from zapdb.values import (
     ValueType,
     ZonedTimestamp,
 )
-from zapdb.values.hints import MISSING
-from zapdb.values.numerals import decimal_of
+from zapdb.values.float import decimal_of
 from zapdb.values.timestamp import read_iso_time
+from zapdb.values.value_type import MISSING
 
 Coerce = Callable[[Any], Any]
 """From a value of the source to a value of the field; raises `InvalidValue`."""

@@ -19,8 +19,8 @@ from zapdb.imports.text import opened_text, require_utf8
 from zapdb.imports.text_rows import Lines, TextMark, TextSource
 from zapdb.limits import TEXT_ROW_CHARS_MAX
 from zapdb.printing import one_line
-from zapdb.records.bounded_lines import too_long
 from zapdb.records.cell_format import REFUSED_CHARS_MAX, parse_json_cell
+from zapdb.records.record_lines import too_long
 from zapdb.schema import TableSchema
 
 CHUNK_CHARS: Final = 1 << 16

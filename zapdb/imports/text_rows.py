@@ -19,7 +19,7 @@ import msgspec
 from zapdb.imports.given_file import GivenFile
 from zapdb.imports.row import RowSource, SourceChanged, SourceRow
 from zapdb.imports.text import opened_text
-from zapdb.records.bounded_lines import BoundedLines
+from zapdb.records.record_lines import BoundedLines
 from zapdb.schema import TableSchema
 
 CHUNK_SIZE_BYTES: Final = 1 << 20

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from zapdb.catalog import rows
 from zapdb.catalog.row_kinds import Job
-from zapdb.records.record_name import DecodeKey, show_stored_key
+from zapdb.records.unreadable import DecodeKey, show_stored_key
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import QUARANTINE, RANGES

@@ -25,7 +25,7 @@ from zapdb.jobs.known_revisions import find_wrong_ranges
 from zapdb.jobs.validation import find_violations
 from zapdb.migrations import Chain
 from zapdb.records import Attachments, Codec, OwnedBlobs, Record, codec_for, decode_prefix
-from zapdb.records.record_name import show_stored_key
+from zapdb.records.unreadable import show_stored_key
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint
 from zapdb.storage import ArchiveStatements, BlobStatements, Connection, RecordStatements, Storage
 from zapdb.storage.archives import count_unowned

@@ -1,7 +1,15 @@
 """Records: wire layout, generated codecs, and conversion between layouts."""
 
 from zapdb.records.attachments import Archive, Attachments, MakeAttachments, ReadConflict
-from zapdb.records.codec import Codec, Decode, codec_for, decoder_of
+from zapdb.records.codec import (
+    Codec,
+    Decode,
+    FindBlobs,
+    OwnedBlobs,
+    codec_for,
+    compile_find,
+    decoder_of,
+)
 from zapdb.records.conversion import Conversion, compile_conversion
 from zapdb.records.derivation import (
     Archives,
@@ -25,7 +33,6 @@ from zapdb.records.layout import (
     encode_prefix,
     group_by_revision,
 )
-from zapdb.records.owned import FindBlobs, OwnedBlobs, compile_find
 from zapdb.records.reader import PagedRow, PagedRows, RecordReader
 from zapdb.records.record import (
     Record,

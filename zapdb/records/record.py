@@ -12,8 +12,7 @@ from typing import Any, Self
 from zapdb.errors import UsageError
 from zapdb.records.attachments import Attachments, Load
 from zapdb.values.blob import Blob
-from zapdb.values.did_you_mean_member import no_part
-from zapdb.values.immutable import delete_attribute, set_attribute
+from zapdb.values.immutable import delete_attribute, no_part, set_attribute
 from zapdb.values.struct_value import StructValue, is_equal, struct_class
 
 

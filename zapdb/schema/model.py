@@ -8,21 +8,13 @@ changed in place; the `with_…` methods return a new value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from zapdb.datasets import Collation, Dependency, TimeZones
-from zapdb.values import (
-    Enum,
-    List,
-    Member,
-    Reference,
-    Struct,
-    Timestamp,
-    ValueType,
-    ZonedTimestamp,
-)
+from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.values import Enum, List, Member, Reference, Struct, Timestamp, ValueType, ZonedTimestamp
 
 
 class _NoDefault:
@@ -405,3 +397,13 @@ def map_type(kind: Any, change: Callable[[ValueType], ValueType]) -> Any:
             members = (replace(m, type=map_type(m.type, change)) for m in kind.members)
             return change(replace(kind, members=tuple(members)))
     return change(kind)
+
+
+def free_name(name: str, taken: Iterable[str]) -> str:
+    """The name, or with a number behind it the first one that is not taken."""
+    known, number, made = {*taken}, 1, name[:NAME_LENGTH_MAX]
+    while made in known:
+        number += 1
+        suffix = f"_{number}"
+        made = name[: NAME_LENGTH_MAX - len(suffix)] + suffix
+    return made

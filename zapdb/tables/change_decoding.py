@@ -26,7 +26,7 @@ from zapdb.records import (
     was_unreadable,
 )
 from zapdb.records.archive_cells import decode_archive, decode_archived_values
-from zapdb.records.record_name import name_record
+from zapdb.records.unreadable import name_record
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements
 from zapdb.storage.cells import as_time, empty_change

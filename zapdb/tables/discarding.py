@@ -19,7 +19,7 @@ from zapdb.errors.zapdb_error import describe_error
 from zapdb.log.pending_changes import LoggedChange, append_change
 from zapdb.records import UNREADABLE, encode_unreadable
 from zapdb.records.archive_cells import encode_archive
-from zapdb.records.record_name import show_stored_key
+from zapdb.records.unreadable import show_stored_key
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.blob_streams import StreamedValues

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self, TypeVar
 from weakref import WeakValueDictionary
 
 from zapdb.errors import ImmutableRecord, UnknownField
-from zapdb.values.did_you_mean_member import no_item, no_part
 from zapdb.values.generated_source import Namespace, compile_function, indent
-from zapdb.values.immutable import open_class, set_attribute
+from zapdb.values.immutable import no_item, no_part, open_class, set_attribute
 from zapdb.values.to_json import (
     Parts,
     core_schema_of,

@@ -14,7 +14,7 @@ import pytest
 
 from zapdb.datasets import zone
 from zapdb.expressions import FUNCTIONS, SPECIAL, Emitter, Type, check_assignable, parse_expression
-from zapdb.expressions.no_result import FAILED
+from zapdb.expressions.arithmetic import FAILED
 from zapdb.limits import BINARY_SIZE_BYTES_MAX, EXPRESSION_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
 from zapdb.values import (
     Binary,

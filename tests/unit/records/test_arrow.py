@@ -32,7 +32,7 @@ from zapdb.records.arrow import (
     encode_batch,
     record_batches,
 )
-from zapdb.records.record_name import show_stored_key
+from zapdb.records.unreadable import show_stored_key
 from zapdb.schema import Field, TableSchema
 from zapdb.values import (
     VALUE_TYPES,

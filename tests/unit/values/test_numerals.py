@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from zapdb.errors import InvalidValue
 from zapdb.values import Float, Json
+from zapdb.values.float import decimal_of, float_of
 from zapdb.values.json import read_json
-from zapdb.values.numerals import decimal_of, float_of
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(17, 40))

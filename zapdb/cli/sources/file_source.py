@@ -18,8 +18,7 @@ from zapdb.imports import Checkpoint, Importer, ImportReport, forget_all, normal
 from zapdb.imports.csv_rows import delimiter_of, refuse_empty
 from zapdb.imports.file_formats import FileFormat
 from zapdb.imports.text import opened_text
-from zapdb.records.bounded_lines import BoundedLines
-from zapdb.records.record_lines import split_csv
+from zapdb.records.record_lines import BoundedLines, split_csv
 from zapdb.transfer.inference import Inference
 from zapdb.transfer.inference.file_inference import infer_arrow, infer_csv
 

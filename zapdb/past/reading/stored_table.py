@@ -38,7 +38,7 @@ from zapdb.records import (
 )
 from zapdb.records.archive_cells import decode_archive, extract_blobs, large_fields
 from zapdb.records.derivation import restored_in
-from zapdb.records.record_name import name_record
+from zapdb.records.unreadable import name_record
 from zapdb.storage import BlobStatements, Connection, RecordStatements, Storage
 from zapdb.storage.cells import reading
 from zapdb.storage.fixed_tables import HISTORY_ERAS

@@ -31,7 +31,7 @@ from zapdb.records.codec import (
     presence_source,
 )
 from zapdb.records.layout import NO_REVISION, Layout, decode_prefix, encode_prefix
-from zapdb.records.record_name import name_record
+from zapdb.records.unreadable import name_record
 from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Zones
 from zapdb.values.generated_source import Namespace, compile_function, indent

@@ -24,7 +24,7 @@ from zapdb.records import (
     encode_prefix,
 )
 from zapdb.records.attachments import NO_ARCHIVE, Load
-from zapdb.records.record_name import name_record
+from zapdb.records.unreadable import name_record
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import (
     ArchiveStatements,

@@ -21,7 +21,7 @@ from zapdb.errors import CorruptExport, InvalidValue
 from zapdb.limits import INSERT_BATCH_RECORDS, PAGE_RECORDS_MAX
 from zapdb.records import Attachments
 from zapdb.records.archive_cells import decode_archived_value
-from zapdb.records.bounded_lines import BoundedLines
+from zapdb.records.record_lines import BoundedLines
 from zapdb.schema import ArchivedField
 from zapdb.storage import Connection
 from zapdb.storage.archives import ArchiveRow

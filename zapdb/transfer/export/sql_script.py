@@ -24,7 +24,7 @@ from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.jobs.exclusive_work import noted_as_job
 from zapdb.release import __version__
 from zapdb.schema import Field, Index, Now, TableSchema
-from zapdb.schema.free_names import free_name
+from zapdb.schema.model import free_name
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.transfer.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.transfer.export.plain_checks import check_sql

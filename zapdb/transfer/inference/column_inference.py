@@ -13,7 +13,7 @@ from zapdb.imports import normalize_name
 from zapdb.migrations.document_structure import Name, Plain
 from zapdb.migrations.operations.definitions import FieldDefinition, TypeDefinition
 from zapdb.schema import Now
-from zapdb.schema.free_names import free_name
+from zapdb.schema.model import free_name
 from zapdb.transfer.inference.column_reading import base_type
 from zapdb.transfer.inference.column_types import MappedType, Measured, map_type_of
 from zapdb.transfer.inference.inferred import (

@@ -15,7 +15,7 @@ from zapdb.imports import normalize_name
 from zapdb.migrations.document_structure import ABSENT, Name
 from zapdb.migrations.operations.definitions import FieldDefinition
 from zapdb.schema import OnDelete
-from zapdb.schema.free_names import free_name
+from zapdb.schema.model import free_name
 from zapdb.transfer.inference.choice import ALL_TABLES, TableChoice
 from zapdb.transfer.inference.column_inference import ColumnInferrer
 from zapdb.transfer.inference.column_types import map_type_of, show_size

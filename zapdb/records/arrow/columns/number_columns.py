@@ -9,10 +9,14 @@ import numpy
 import pyarrow
 from pyarrow import types
 
-from zapdb.records.arrow.columns.column import STRINGS, Leaf, NumberTooLarge, each, is_any_of
-from zapdb.records.arrow.columns.fixed_width_columns import (
+from zapdb.records.arrow.columns.column import (
     MIDDLE,
+    STRINGS,
     FixedWidthColumn,
+    Leaf,
+    NumberTooLarge,
+    each,
+    is_any_of,
     with_nulls_of,
     without_nulls,
 )

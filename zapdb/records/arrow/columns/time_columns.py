@@ -11,8 +11,7 @@ from pyarrow import compute, types
 
 from zapdb.datasets import zone, zone_version
 from zapdb.errors import UnknownZone
-from zapdb.records.arrow.columns.column import Leaf, each
-from zapdb.records.arrow.columns.fixed_width_columns import MIDDLE, FixedWidthColumn
+from zapdb.records.arrow.columns.column import MIDDLE, FixedWidthColumn, Leaf, each
 from zapdb.records.arrow.columns.nested_columns import Part, ProductColumn
 from zapdb.records.arrow.columns.number_columns import IntegerColumn
 from zapdb.records.arrow.columns.string_columns import BytesColumn
