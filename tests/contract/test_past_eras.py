@@ -183,6 +183,31 @@ def test_values_changed_before_the_first_checkpoint_leave_a_gap(
         assert read_state(life.db.at(moment)) == life.states[moment]
 
 
+def test_a_rollback_to_purged_records_leaves_a_gap_that_is_explained(
+    workspace: Workspace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """H2, H7: the database has records from before the migration as they were, the files have none
+    of them any more, and another migration comes before the follower."""
+    life = Life(workspace, random.Random(1))
+    life.write()
+    begin(life.db, tmp_path / "store")
+    life.step(TEXT_SIZE)
+    flush(life.db)
+    migrated = max(life.states)
+    life.db.history.purge(migrated, exact=True)
+    life.step(BACK)
+    life.write()
+    rolled_back = max(life.states)
+    life.step(ADD_COLOR)
+    flush(life.db)
+    check_store(life.db, since=migrated)
+    with pytest.raises(HistoryGap, match="a rollback brought back records that had been purged"):
+        life.db.at(rolled_back).table("items").get(1)
+    assert "no file has the records to which a rollback went back" in caplog.text
+    for moment in (migrated, max(life.states)):
+        assert read_state(life.db.at(moment)) == life.states[moment]
+
+
 def test_values_changed_before_a_later_checkpoint_leave_no_gap(
     workspace: Workspace, tmp_path: Path
 ) -> None:

@@ -47,16 +47,15 @@ def read_state(source: Any) -> dict[str, str]:
 class PastLife(Life):
     """A life whose states are kept, by moment."""
 
-    def __init__(self, server: PostgresServer | None, *, allows_gaps: bool) -> None:
+    def __init__(self, server: PostgresServer | None) -> None:
         super().__init__(server)
-        self.allows_gaps = allows_gaps
         self.states = dict[int, dict[str, str]]()
-        self.kept_from = 0
+        self.kept_from = self.began_at = 0
         self.has_store = False
         self.may_have_gaps: tuple[type[HistoryGap], ...] = ()
         """A rollback goes back to records from before its migration. Where a purge has deleted
-        those, or no file ever had them, and a later migration came before the follower, nothing
-        tells them: an error, and never another value. The long form allows none."""
+        those, and a later migration came before the follower, nothing tells them: an error, and
+        never another value."""
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -66,7 +65,7 @@ class PastLife(Life):
         self.db.history.start(self.migrations.parent / "store")
         self.db.history.flush()
         self.has_store = True
-        self.kept_from = self.newest().number
+        self.kept_from = self.began_at = self.newest().number
 
     def newest(self) -> LoggedMoment:
         find_newest_stamp(self.db._session, ChangeLog(self.db._storage, DEFAULT_TENANT))
@@ -127,7 +126,6 @@ class PastLife(Life):
         moment = data.draw(st.integers(self.kept_from, self.newest().number))
         if moment > self.kept_from:
             self.db.history.purge(moment, exact=is_exact)
-            self.note_possible_gap()
             self.kept_from = moment
             event("purged exactly" if is_exact else "purged")
 
@@ -142,10 +140,7 @@ class PastLife(Life):
     @precondition(lambda self: self.chain.end > 2)
     def forget(self) -> None:
         super().forget()
-        self.note_possible_gap()
-
-    def note_possible_gap(self) -> None:
-        if self.allows_gaps:
+        if self.kept_from > self.began_at:
             self.may_have_gaps = (HistoryGap,)
 
     @rule(data=st.data())
@@ -201,8 +196,7 @@ def test_h1_every_state_of_a_random_life_is_kept(
     engine: str, request: pytest.FixtureRequest
 ) -> None:
     server = request.getfixturevalue("postgres") if engine == "postgresql" else None
-    is_long = request.config.getoption("--long")
-    lives = LIVES_LONG if is_long else LIVES
+    lives = LIVES_LONG if request.config.getoption("--long") else LIVES
     wanted = done["lives"] + lives[engine]
     for _ in range(lives[engine]):
         left = wanted - done["lives"]
@@ -220,7 +214,5 @@ def test_h1_every_state_of_a_random_life_is_kept(
         # What is drawn depends on how fast jobs and followers were, and Hypothesis ends where two
         # lives that began in the same way go on differently.
         with suppress(FlakyStrategyDefinition):
-            run_state_machine_as_test(
-                lambda: PastLife(server, allows_gaps=not is_long), settings=given
-            )
+            run_state_machine_as_test(lambda: PastLife(server), settings=given)
     assert done["lives"] >= wanted

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from zapdb.activation import TenantCatalog
-from zapdb.errors import CorruptRecord, HistoryDamaged
+from zapdb.errors import CorruptRecord
 from zapdb.limits import ARROW_PAGE_RECORDS, HISTORY_RANGE_RECORDS
 from zapdb.log.moments import LaterSql, LoggedMoment
 from zapdb.log.rewound_records import RewoundStatements, read_beginning
@@ -189,13 +189,9 @@ class BaselineWriter:
         goes_on = began is not None and self._working.revisions.goes_on(began, entry)
         if entry.event == "rollback" and not goes_on:
             return None  # what it changed of the records was in the batch before
-        try:
-            return StateConverter(
-                self._working, loaded, catalog, replace(era, live_rows=0), loaded.moment
-            ).convert(former[-1])
-        except HistoryDamaged as error:
-            logger.warning("the history of a table has a gap: %s", error)
-            return None
+        begun = replace(era, live_rows=0)
+        converter = StateConverter(self._working, loaded, catalog, begun, loaded.moment)
+        return converter.convert(former[-1])
 
     def _give_up(
         self,

@@ -14,14 +14,13 @@ twice does not depend on it.
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from zapdb.catalog.settings import HISTORY_FLUSH_CHANGES, HISTORY_FLUSH_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.errors import ChangesPruned, HistoryDamaged
+from zapdb.errors import ChangesPruned
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.baseline import BaselineWriter
 from zapdb.past.files.checkpoints import CheckpointWriter
@@ -36,8 +35,6 @@ from zapdb.past.files.store_changes import StoreChange, count_changes_of
 from zapdb.past.files.table_revisions import read_tables_at
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
 from zapdb.storage import Connection, TransactionMode
-
-logger = logging.getLogger("zapdb.history")
 
 LOOK_SECONDS: Final = 5.0
 """How often the changes that wait are counted."""
@@ -176,13 +173,9 @@ class HistoryFollower:
         for ended, begun in plan.missed:
             if ended.state == "baseline":
                 continue
-            try:
-                pruned = events.list_pruned(begun.table_number)
-                converter = StateConverter(working, loaded, catalog, begun, batch.last, pruned)
-                made = converter.convert(ended)
-            except HistoryDamaged as error:
-                logger.warning("the history of a table has a gap: %s", error)
-                continue
+            pruned = events.list_pruned(begun.table_number)
+            converter = StateConverter(working, loaded, catalog, begun, batch.last, pruned)
+            made = converter.convert(ended)
             if made is not None:
                 change.eras.append(made[0])
                 change.files += made[1]

@@ -13,11 +13,13 @@ the record (rule 22).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
 from zapdb.activation import TenantCatalog
+from zapdb.errors import HistoryDamaged
 from zapdb.log.moments import LoggedMoment
 from zapdb.log.pending_changes import ARCHIVE_PRUNED
 from zapdb.log.rewinding import NetChange, list_net_changes
@@ -40,9 +42,16 @@ from zapdb.schema import TableSchema
 from zapdb.storage import TransactionMode
 from zapdb.storage.identifiers import make_uuid7
 
+logger = logging.getLogger("zapdb.history")
+
 _PREFIX: Final = encode_prefix(UNSTORED)
 OF_THE_TABLE: Final = 0
 """In place of a field: the records of a table that was dropped."""
+_NOT_BEFORE: Final = "no file has the records to which a rollback went back"
+
+
+class _NotKnown(Exception):
+    """No file and no conversion tells what the records were: says why."""
 
 
 class StateConverter:
@@ -74,22 +83,31 @@ class StateConverter:
         self._blobs: dict[bytes, bytes] = {}
 
     def convert(self, ended: HistoryEra) -> tuple[HistoryEra, list[HistoryFile]] | None:
-        """Write the checkpoint from the end of an era; returns the new one with its files, None if
-        there is no way. Raises `HistoryDamaged`."""
-        source = self._eras.find(ended.era)
-        is_dropped = self._eras.is_dropped_after(source)
+        """Write the checkpoint from the end of an era; returns the new one with its files. None if
+        that can't be done: it logs why."""
+        try:
+            return self._convert_from(self._eras.find(ended.era))
+        except (HistoryDamaged, _NotKnown) as error:
+            logger.warning(
+                "the history of table %s has a gap from moment #%d on: %s",
+                self._schema.name,
+                self._begun.first_moment,
+                error,
+            )
+            return None
+
+    def _convert_from(self, source: StoredEra) -> tuple[HistoryEra, list[HistoryFile]]:
+        ended, is_dropped = source.era, self._eras.is_dropped_after(source)
         is_next = ended.last_moment in (None, self._begun.first_moment - 1)
         if not (is_next or is_dropped):
-            return None  # its changes were not all recorded
+            raise _NotKnown("its changes were not all recorded since the last state in files")
         self._doubt = ended.doubt
         is_back = self._entry.event == "rollback" and not is_dropped
         # Where archived values were pruned, an era begins whose records are the same.
         if is_back and not self._has_same_records(source):
-            is_made = self._convert_back(source)
+            self._convert_back(source)
         else:
-            is_made = self._convert_forwards(source)
-        if not is_made:
-            return None
+            self._convert_forwards(source)
         live_rows = sum(file.rows for file in self._files)
         made = replace(self._begun, live_rows=live_rows, doubt=self._doubt, state="open")
         return made, self._files
@@ -136,13 +154,13 @@ class StateConverter:
 
     # After a migration, or the restoring of a table
 
-    def _convert_forwards(self, source: StoredEra) -> bool:
+    def _convert_forwards(self, source: StoredEra) -> None:
         way = self._eras.find_path(source.entry, self._entry)
         if way is None:
-            return False
+            raise _NotKnown("the migrations of then are not stored")
         pruned = self._find_pruned(source, way)
         if OF_THE_TABLE in pruned:
-            return True  # it came back empty
+            return  # it came back empty
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
         for within in source.contents.list_ranges():
             self._blobs = {}
@@ -156,7 +174,6 @@ class StateConverter:
                 made = [self._convert(record, way.program) for record in records]
             self._add(rows, self._schema, made)
             self._write(rows.take())
-        return True
 
     def _find_pruned(self, source: StoredEra, way: EraPath) -> set[int]:
         """Return the fields whose archived values were pruned since the end of an era, 0 for the
@@ -183,14 +200,15 @@ class StateConverter:
 
     # After a rollback
 
-    def _convert_back(self, source: StoredEra) -> bool:
+    def _convert_back(self, source: StoredEra) -> None:
         way = self._eras.find_path(source.entry, self._entry)
         known = self._eras.list_until(source)
         before = [one for one in known[:-1] if self._has_same_records(one)]
         if way is None or way.program is None:
-            return False
+            raise _NotKnown("the migration that was rolled back is not stored")
         if not before:
-            return self._convert_all_back(source, way.program)
+            self._convert_all_back(source, way.program)
+            return
         base, pruned = before[-1], self._find_pruned(source, way)
         pruned_since = self._list_pruned(base)
         # What is pruned was archived of every record, so the rollback found it of none.
@@ -224,16 +242,16 @@ class StateConverter:
             self._add(rows, base.schema, kept)
             self._add(rows, self._schema, there)
             self._write(rows.take())
-        return True
 
-    def _convert_all_back(self, source: StoredEra, back: Conversion) -> bool:
+    def _convert_all_back(self, source: StoredEra, back: Conversion) -> None:
         """Convert all records back, where no era tells what they were before the migration: it must
         have kept all values, and converting forwards again must give the same record."""
         way = self._eras.find_forwards(source.entry, self._entry)
         if way is None or way.program is None or way.plan is None:
-            return False
-        if not way.plan.keeps_all({field.number for field in self._schema.value_fields}):
-            return False
+            raise _NotKnown("the migration that was rolled back is not stored")
+        fields = {field.number for field in self._schema.value_fields}
+        if not way.plan.keeps_all(fields):
+            raise _NotKnown(_NOT_BEFORE)
         told = {change.key: change for change in self._list_lost()}
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
         pruned = self._find_pruned(source, way)
@@ -248,7 +266,7 @@ class StateConverter:
                     record.key, row.value, len(_PREFIX), _PREFIX, self._attach(record.archive)
                 )
                 if again != record.value:
-                    return False
+                    raise _NotKnown(_NOT_BEFORE)
                 made.append(row)
             self._add(rows, self._schema, made)
         self._blobs = {}
@@ -259,7 +277,6 @@ class StateConverter:
         ]
         self._add(rows, self._schema, there)
         self._write(rows.take())
-        return True
 
     def _has_same_records(self, era: StoredEra) -> bool:
         """Whether records of an earlier era have the bytes and columns that this one has."""

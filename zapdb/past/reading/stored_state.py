@@ -182,8 +182,9 @@ def _make_gap(
 ) -> HistoryUnavailable:
     later = [era.first_moment for era in eras if era.first_moment > moment]
     return HistoryGap(
-        "the history store has a gap there: the changes of the table were not recorded, or a"
-        " migration changed its values before its first checkpoint was complete",
+        "the history store has a gap there: the changes of the table were not recorded, a migration"
+        " changed its values before its first checkpoint was complete, or a rollback brought back"
+        " records that had been purged",
         table=then.schema.name,
         moment=moment,
         recorded_from=min(later, default=None),
