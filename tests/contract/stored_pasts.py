@@ -30,7 +30,7 @@ from zapdb.past.files import (
     history_file,
     layers,
     log_batches,
-    merging,
+    rewriting,
     states,
 )
 from zapdb.past.files.file_columns import column_name
@@ -64,7 +64,7 @@ State = dict[str, list[Row]]
 AT_A_TIME = (
     (history_file, "ROW_GROUP_ROWS", 3),
     (states, "RANGE_ROWS", 5),
-    (merging, "HISTORY_FILE_SIZE_BYTES", 1),
+    (rewriting, "HISTORY_FILE_SIZE_BYTES", 1),
     (layers, "LAYERS_MAX", 2),
     (log_batches, "DECODED_ROWS", 2),
     (change_pages, "HISTORY_PAGE_CHANGES", 3),

@@ -19,7 +19,7 @@ from tests.contract.every_type import fill, make_shop
 from tests.contract.stored_pasts import begin, flush, read_manifest
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.past.files import merging
+from zapdb.past.files import rewriting
 from zapdb.schema import read_canonical_bytes
 
 RENAMED = (
@@ -91,7 +91,7 @@ def test_other_engines_read_the_past_by_the_names_of_fields(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     """All types, in checkpoints, ended rows and segments, in two eras, through a rename."""
-    monkeypatch.setattr(merging, "HISTORY_FILE_SIZE_BYTES", 1)
+    monkeypatch.setattr(rewriting, "HISTORY_FILE_SIZE_BYTES", 1)
     db = make_shop(workspace, orders=60, long=False)
     db.admin.set_setting("change_log", "on")
     begin(db, tmp_path / "store")

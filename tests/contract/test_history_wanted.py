@@ -18,6 +18,7 @@ from tests.contract.test_history_erased import kill_at_each_step
 from tests.contract.test_history_rebuilt import copied, read_bytes
 from tests.support import PostgresServer, Workspace
 from zapdb.catalog import tenants
+from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import (
     DiskFull,
@@ -27,6 +28,8 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.past.files import manifest_files, stores
+from zapdb.past.files.retention import Retention
+from zapdb.past.files.stores import hold_store
 from zapdb.past.files.wanted_stores import OWNER_FILE, start_wanted_stores
 from zapdb.transfer.export.directory import export_directory
 from zapdb.transfer.export.export_loading import load_export
@@ -104,6 +107,22 @@ def test_each_tenant_that_is_there_and_each_that_comes_has_a_store(
     db.admin.set_setting(SETTING, "none")
     db.admin.create_tenant("last")
     assert not has_store(db, "last")
+
+
+def test_the_beginning_of_a_tenant_is_older_than_all_that_is_to_be_kept(
+    place: Workspace, tmp_path: Path
+) -> None:
+    """Its moment has no time."""
+    db = place.open()
+    db.admin.set_setting(SETTING, str(tmp_path / "past"))
+    db.admin.create_tenant("late")
+    late = db.for_tenant("late")
+    late.admin.set_setting("history_retention_seconds", "86400")
+    use(late, tmp_path / "past")
+    with hold_store(late._storage, late._catalog.tenant, Owner.here()) as working:
+        Retention(working).step()
+    assert late.history.status().purged_before == 0
+    check_store(late)
 
 
 def test_a_store_that_is_elsewhere_or_was_stopped_stays_as_it_is(

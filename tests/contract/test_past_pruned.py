@@ -21,7 +21,7 @@ from zapdb.catalog import DEFAULT_TENANT, principal
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import ChangesPruned, HistoryGap, HistoryPurged, UsageError
-from zapdb.past.files import moment_merging
+from zapdb.past.files import merging
 from zapdb.past.files.cleaning import delete_retired
 from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.past.files.stores import hold_store
@@ -56,7 +56,7 @@ def test_pruned_moments_are_told_by_files(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """H2: all that is asked of a moment is the same before and after the log is pruned."""
-    monkeypatch.setattr(moment_merging, "MERGED_FILES", 4)
+    monkeypatch.setattr(merging, "MERGED_FILES", 4)
     rnd = random.Random(1)
     workspace.write(1, ITEMS)
     db = workspace.open()
@@ -82,7 +82,7 @@ def test_pruned_moments_are_told_by_files(
         note()
         flush(db)
         if number == 3:
-            monkeypatch.setattr(moment_merging, "MERGED_FILES", 64)
+            monkeypatch.setattr(merging, "MERGED_FILES", 64)
     for _ in range(3):
         write(db, rnd)
         note()

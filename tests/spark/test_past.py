@@ -24,7 +24,7 @@ from tests.spark.cluster import running_cluster
 from tests.spark.test_source import load
 from tests.support import Workspace
 from zapdb.errors import HistoryErased, HistoryNotStored, InvalidValue, MomentInFuture, UnknownName
-from zapdb.past.files import merging, states
+from zapdb.past.files import rewriting, states
 from zapdb.past.reading.stored_columns import StoredColumns
 from zapdb.spark import (
     past_frames as spark_past,
@@ -56,7 +56,7 @@ def test_duckdb_and_spark_answer_alike_over_all_types(
     workspace: Workspace, tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(states, "RANGE_ROWS", 20)
-    monkeypatch.setattr(merging, "HISTORY_FILE_SIZE_BYTES", 1)
+    monkeypatch.setattr(rewriting, "HISTORY_FILE_SIZE_BYTES", 1)
     db = make_shop(workspace, orders=60, long=False)
     db.admin.set_setting("change_log", "on")
     db.admin.set_setting("history_store_flush_changes", "30")

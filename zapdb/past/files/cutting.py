@@ -3,8 +3,7 @@ or what came after a moment goes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,9 @@ from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.file_columns import FROM, OPERATION, UNTIL, RowOperation, with_until
 from zapdb.past.files.history_file import read_footer, reading_file
 from zapdb.past.files.history_manifest import FileKind, HistoryEra, HistoryFile, HistoryStore
-from zapdb.past.files.merging import EraOutput
+from zapdb.past.files.rewriting import write_era
 from zapdb.past.files.states import EraContents, holds_at_end
-from zapdb.past.files.working_store import LoadedStore, StoreWriter
-from zapdb.schema import TableSchema
+from zapdb.past.files.working_store import StoreWriter
 
 
 def cut_era(
@@ -34,9 +32,10 @@ def cut_era(
 
     Raises `HistoryUnreachable`, `HistoryDamaged` and `DiskFull`.
     """
+    cut = _Cut(_open(working, store, era, files), first, lambda rows: _cut(rows, first))
     revision = max((file.revision for file in files), default=era.revision)
-    cut = _Cut(working, store, era, revision, (first, _find_end(store, era, files)))
-    made = cut.write(files, lambda rows: _cut(rows, first))
+    moments = first, _find_end(store, era, files)
+    made = write_era(working, store, (era, revision), moments, cut)
     live_rows, changes = cut.begun, cut.rows - cut.begun
     return made, replace(era, first_moment=first, live_rows=live_rows, changes=changes)
 
@@ -56,52 +55,37 @@ def cut_end(
     def cut_rows(rows: Any) -> Any:
         return with_until(rows.filter(compute.less_equal(rows.column(FROM), last.number)))
 
+    cut = _Cut(_open(working, store, era, files), era.first_moment, cut_rows)
     # The revisions of later rows may be others in this database, or none; the layout is the same.
-    cut = _Cut(working, store, era, era.revision, (era.first_moment, last))
-    made = cut.write(files, cut_rows)
+    of, moments = (era, era.revision), (era.first_moment, last)
+    made = write_era(working, store, of, moments, cut)
     return made, replace(era, last_moment=None, changes=cut.rows - cut.begun, state="open")
 
 
 class _Cut:
-    """Writes the rows of an era anew: what holds at its end as the checkpoint, and what ended.
-    Counts the rows, and those of the first moment."""
+    """The rows of an era that are left, by the kind of file that they go into: what holds at its
+    end, and what ended. Counts them, and those of the first moment."""
 
-    def __init__(
-        self,
-        working: StoreWriter,
-        store: HistoryStore,
-        era: HistoryEra,
-        revision: int,
-        moments: tuple[int, LoggedMoment],
-    ) -> None:
-        self._working, self._loaded, self._of = working, LoadedStore(store, {}), (era, revision)
-        self._moments = moments
+    def __init__(self, contents: EraContents, first: int, cut: Callable[[Any], Any]) -> None:
+        self._contents, self._first, self._cut = contents, first, cut
         self.rows = self.begun = 0
 
-    def write(self, files: list[HistoryFile], cut: Callable[[Any], Any]) -> list[HistoryFile]:
-        schema, made = self._working.schema_of(self._of[0]), list[HistoryFile]()
-        directory = Path(self._loaded.store.directory)
-        with ExitStack() as stack:
-            held, ended = (
-                stack.enter_context(self._begin(kind, schema)) for kind in ("checkpoint", "ended")
-            )
-            for rows in EraContents(directory, files, schema, with_ended=True).read_all():
-                kept = cut(rows)
-                holds = holds_at_end(kept)
-                held.write(kept.filter(holds))
-                ended.write(kept.filter(compute.invert(holds)))
-                self.rows += kept.num_rows
-                is_first = compute.equal(kept.column(FROM), self._moments[0])
-                self.begun += compute.sum(is_first).as_py() or 0
-            for output in (held, ended):
-                output.finish()
-                made += output.files
-        return made
+    def __iter__(self) -> Iterator[tuple[FileKind, Any]]:
+        for rows in self._contents.read_all():
+            kept = self._cut(rows)
+            holds = holds_at_end(kept)
+            yield "checkpoint", kept.filter(holds)
+            yield "ended", kept.filter(compute.invert(holds))
+            self.rows += kept.num_rows
+            is_first = compute.equal(kept.column(FROM), self._first)
+            self.begun += compute.sum(is_first).as_py() or 0
 
-    def _begin(self, kind: FileKind, schema: TableSchema) -> EraOutput:
-        footer = self._working.make_footer(self._loaded, kind, self._of, self._moments)
-        directory = self._loaded.store.directory
-        return EraOutput(self._working, directory, (footer, schema), is_split=True)
+
+def _open(
+    working: StoreWriter, store: HistoryStore, era: HistoryEra, files: list[HistoryFile]
+) -> EraContents:
+    schema = working.schema_of(era)
+    return EraContents(Path(store.directory), files, schema, with_ended=True)
 
 
 def _cut(rows: Any, first: int) -> Any:

@@ -5,13 +5,17 @@ A new file takes the place of the old one in one transaction of the manifest, so
 one or the other. The old ones are deleted when no reader has pinned them any more, but after the
 grace at the latest; and so are files of killed work, which may hold anything.
 
+All files of moments that count a change of the record take the places of the old ones in one
+transaction, with which the erasure has this behind it: nothing is subtracted twice.
+
 It can be killed anywhere: the erasure has its row until all is done, and begins again with what is
 left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +29,9 @@ from zapdb.jobs.erased_keys import forget_examples
 from zapdb.limits import HISTORY_PINS, RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.past.files.cleaning import delete_orphans, find_first_pin
 from zapdb.past.files.directories import is_there, require_directory, writing_to
-from zapdb.past.files.erased_columns import open_redacted
-from zapdb.past.files.erased_moments import forget_in_moments
 from zapdb.past.files.field_erasing import erase_from_database
 from zapdb.past.files.history_erasures import Erasure, list_unfinished, write_proof
-from zapdb.past.files.history_file import delete_file_of_row, read_footer, write_file
+from zapdb.past.files.history_file import delete_file_of_row
 from zapdb.past.files.history_manifest import (
     NO_TABLE,
     PIN_PREFIX,
@@ -41,12 +43,17 @@ from zapdb.past.files.history_manifest import (
     list_history_files,
     list_timelines,
 )
+from zapdb.past.files.redaction import WithoutChanges, find_changes, find_redaction
+from zapdb.past.files.rewriting import rewrite_file
+from zapdb.past.files.states import open_file
 from zapdb.past.files.store_changes import StoreChange, StoreCommit
-from zapdb.past.files.working_store import StoreWriter, to_row
+from zapdb.past.files.working_store import StoreWriter
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.retries import attempts
 from zapdb.storage.statements import raise_catalog_version
 
+Listed = Sequence[tuple[HistoryStore, Sequence[HistoryFile]]]
+"""Timelines, and those of their files that may have the record."""
 ABOVE_ALL_KEYS: Final = b"\xff" * (RECORD_KEY_SIZE_BYTES_MAX + 1)
 
 
@@ -69,7 +76,8 @@ def _finish(working: StoreWriter, erasure: Erasure, *, now: bool) -> Erasure:
     with working.storage.transaction(TransactionMode.READ) as connection:
         timelines = list_timelines(connection, working.tenant)
         listed = [(store, _list_candidates(connection, store, erasure)) for store in timelines]
-    erasure = forget_in_moments(working, erasure, listed)
+    if erasure.counted is not None:
+        erasure = _erase_from_moments(working, erasure, listed)
     searched = 0
     for store, files in listed:
         for file in files:
@@ -114,24 +122,16 @@ def _erase_from(
     working: StoreWriter, store: HistoryStore, file: HistoryFile, erasure: Erasure
 ) -> Erasure:
     """Put a file without the record in the place of one, if that has it."""
-    directory = Path(file.directory or store.directory)
-    path = directory / file.path
     if not is_there(store, file):  # nothing can be read there; `verify` tells
         if not erasure.fields and erasure.key in (file.key_lower, file.key_upper):
             _hide_key(working, store, file)
         return erasure
-    source = open_redacted(working, path, file, erasure)
-    rows = source.count()
+    reader = open_file(store.directory, file)
+    redaction = find_redaction(working, reader, erasure)
+    rows, made = rewrite_file(working, store, reader, redaction)
     if not rows:
         return erasure
-    change = StoreChange(retired=[file])
-    if erasure.fields or rows < file.rows:
-        with writing_to(str(directory)):
-            footer, schema = read_footer(path)
-            footer = replace(footer, commit=store.commits + 1)
-            described = footer, schema
-            written = write_file(directory, described, source.read(), working.require_lease)
-        change.files.append(replace(to_row(footer, written), directory=file.directory))
+    change = StoreChange(files=made, retired=[file])
     if not erasure.fields:
         with working.storage.transaction(TransactionMode.READ) as connection:
             change.eras = list(_count_less(list_eras(connection, store), file, rows))
@@ -141,6 +141,31 @@ def _erase_from(
             proof, files_rewritten=proof.files_rewritten + 1, rows=proof.rows + rows
         )
         erasure = replace(erasure, proof=proof)
+        write_proof(connection, erasure)
+    return erasure
+
+
+def _erase_from_moments(working: StoreWriter, erasure: Erasure, listed: Listed) -> Erasure:
+    """Take an erased record out of the counts of moments; `listed` has the newest timeline
+    first."""
+    commits, log_ends = list[StoreCommit](), math.inf
+    for store, files in listed:
+        in_files = find_changes(store, [one for one in files if is_there(store, one)], erasure)
+        redaction = WithoutChanges(erasure, store.begins, in_files, log_ends)
+        change = StoreChange()
+        with working.storage.transaction(TransactionMode.READ) as connection:
+            of_moments = list_history_files(connection, store, table=NO_TABLE)
+        for file in of_moments:
+            if is_there(store, file):
+                reader = open_file(store.directory, file)
+                rows, made = rewrite_file(working, store, reader, redaction)
+                change.files += made
+                change.retired += [file] if rows else []
+        if change.files:
+            commits.append(StoreCommit(store, store, change))
+        log_ends = min(log_ends, store.begins)
+    erasure = replace(erasure, counted=None)
+    with working.committing(commits) as connection:
         write_proof(connection, erasure)
     return erasure
 

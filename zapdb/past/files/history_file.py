@@ -16,7 +16,7 @@ import hashlib
 import io
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -129,7 +129,8 @@ class FileWriter:
         self._writer: Any = None
         self._waiting: list[Any] = []
         self._waiting_rows = self._waiting_bytes = self._passed_bytes = 0
-        self.rows = 0
+        self.rows = self.size_bytes = 0
+        """Those that were written, and how large they are in memory."""
         self._keys: tuple[bytes | None, bytes | None] = (None, None)
 
     def __enter__(self) -> Self:
@@ -166,6 +167,7 @@ class FileWriter:
             first = keys[0].as_py() if self._keys[0] is None else self._keys[0]
             self._keys = first, keys[-1].as_py()
         self.rows += table.num_rows
+        self.size_bytes += table.nbytes
 
     def _write_waiting(self, rows: int) -> None:
         """Write so many of the rows that wait; the others become a row group with later ones."""
@@ -317,6 +319,26 @@ def reading_file(path: Path, row: HistoryFile) -> Iterator[None]:
             cause=str(error)[:200],
             hint="restore it from a backup",
         ) from error
+
+
+def require_whole(path: Path, row: HistoryFile) -> None:
+    """Raise `HistoryDamaged` if a file is not what its row says, and as `reading_file` does."""
+    with reading_file(path, row):
+        if not is_whole(path, row.sha256):
+            raise pyarrow.ArrowInvalid("its digest is another one")
+
+
+def read_columns(
+    directory: str | Path, row: HistoryFile, columns: Sequence[str], condition: Any = None
+) -> Any:
+    """Return columns of the rows of a file in a store's directory for which a condition holds, as a
+    `pyarrow.Table`; raises as `require_whole` does."""
+    path = row.place_in(directory)
+    require_whole(path, row)
+    with reading_file(path, row):
+        return parquet.read_table(
+            path, columns=[*columns], filters=condition, partitioning=None
+        ).replace_schema_metadata()
 
 
 def _not_of_a_store(path: Path, error: Exception) -> HistoryDamaged:

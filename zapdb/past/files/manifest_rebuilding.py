@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow
 from pyarrow import compute, parquet
@@ -33,7 +33,12 @@ from zapdb.past.files.cutting import cut_end
 from zapdb.past.files.directories import writing_to
 from zapdb.past.files.file_columns import KEY, file_schema, find_columns, find_texts
 from zapdb.past.files.file_verification import find_problem
-from zapdb.past.files.history_file import ROW_GROUP_ROWS, read_untrusted_footer, reading_file
+from zapdb.past.files.history_file import (
+    ROW_GROUP_ROWS,
+    read_columns,
+    read_untrusted_footer,
+    reading_file,
+)
 from zapdb.past.files.history_manifest import (
     HistoryEra,
     HistoryFile,
@@ -51,7 +56,7 @@ from zapdb.past.files.manifest_files import (
     read_manifest_file,
     write_manifest,
 )
-from zapdb.past.files.moment_rows import MOMENTS_SCHEMA
+from zapdb.past.files.moment_rows import MOMENTS_SCHEMA, read_moments
 from zapdb.past.files.stores import require_no_rollback, require_plain
 from zapdb.past.files.working_store import (
     LoadedStore,
@@ -285,7 +290,7 @@ class _Rebuild:
             if file.kind != "moments" or file.first_moment > last.number:
                 continue
             if file.last_moment > last.number:
-                rows = _read_moments(store, file)
+                rows = read_moments(store.directory, file)
                 rows = rows.filter(compute.less_equal(rows.column("moment"), last.number))
                 loaded = LoadedStore(store, {})
                 file = self._working.write_moments(loaded, file.first_moment, last, [rows])
@@ -352,9 +357,7 @@ def find_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
     """Return the row of a file with its keys, which no manifest has; raises `HistoryDamaged`."""
     if not file.rows or file.kind == "moments":
         return file
-    path = file.place_in(store.directory)
-    with reading_file(path, file):
-        keys: Any = parquet.read_table(path, columns=[KEY], partitioning=None).column(0)
+    keys = read_columns(store.directory, file, [KEY]).column(0)
     return replace(file, key_lower=keys[0].as_py(), key_upper=keys[-1].as_py())
 
 
@@ -420,18 +423,12 @@ def _not_as_written(path: Path, file: HistoryFile, problem: str) -> HistoryDamag
     )
 
 
-def _read_moments(store: HistoryStore, file: HistoryFile) -> Any:
-    path = file.place_in(store.directory)
-    with reading_file(path, file):
-        return parquet.read_table(path, schema=MOMENTS_SCHEMA, partitioning=None)
-
-
 def _read_places(store: HistoryStore, files: Sequence[HistoryFile]) -> list[tuple[int, ...]]:
     """Return number, stamp, commit order and time of each moment in files, in order."""
     found = list[tuple[int, ...]]()
     for file in files:
         if file.kind == "moments":
-            rows = _read_moments(store, file).select(list(_PLACE))
+            rows = read_moments(store.directory, file, _PLACE)
             at = len(_PLACE) - 1
             times = compute.fill_null(rows.column(at).cast(pyarrow.int64()), 0)
             columns = [rows.column(n).to_pylist() for n in range(at)]

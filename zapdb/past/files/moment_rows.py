@@ -8,16 +8,22 @@ So the files alone tell the names and schemas of every moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow
+from pyarrow import compute
 
 from zapdb.log.change_log import ChangeRow
 from zapdb.log.followed_moments import FollowedMoment
 from zapdb.log.moments import LoggedMoment
 from zapdb.log.pending_changes import OF_TENANT
+from zapdb.memo import Memo
+from zapdb.past.files.history_file import read_columns, reading_file
+from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.records import encode_prefix
 
 BASELINE: Final = "baseline"
@@ -132,6 +138,43 @@ def make_baseline(
         LoggedEvent(table, b"", BASELINE, None, encode_prefix(number)) for table, number in numbers
     ]
     return MomentCounts(FollowedMoment(moment, "", 0), events)
+
+
+def read_moments(
+    directory: str | Path, file: HistoryFile, columns: Sequence[str] = MOMENTS_SCHEMA.names
+) -> Any:
+    """Return the rows of a file as a `pyarrow.Table`; raises `HistoryDamaged` and
+    `HistoryUnreachable`."""
+    rows = read_columns(directory, file, columns)
+    with reading_file(file.place_in(directory), file):
+        if rows.schema != pyarrow.schema([MOMENTS_SCHEMA.field(name) for name in columns]):
+            raise pyarrow.ArrowInvalid("it has not the columns of moments")
+    return rows
+
+
+_EVENTS: Final = Memo[tuple[Path, bytes], list[tuple[int, LoggedEvent]]](10_000)
+"""What this process has read; files never change."""
+
+
+def list_stored_events(
+    directory: str | Path, files: Iterable[HistoryFile]
+) -> Iterator[tuple[int, LoggedEvent]]:
+    """Yield each event in files with its moment, in order; raises `HistoryDamaged`."""
+    for file in sorted(files, key=lambda file: file.first_moment):
+        place = file.place_in(directory), file.sha256
+        yield from _EVENTS.get(place, partial(_read_events, directory, file))
+
+
+def _read_events(directory: str | Path, file: HistoryFile) -> list[tuple[int, LoggedEvent]]:
+    names = ["moment", "schema_events"]
+    rows = read_moments(directory, file, names)
+    some = rows.filter(compute.greater(compute.list_value_length(rows.column(1)), 0))
+    columns = (some.column(name).to_pylist() for name in names)
+    return [
+        (moment, LoggedEvent(*made.values()))
+        for moment, events in zip(*columns, strict=True)
+        for made in events
+    ]
 
 
 def to_arrow(moments: Sequence[MomentCounts]) -> Any:

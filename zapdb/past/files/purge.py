@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from pyarrow import parquet
+from pyarrow import compute
 
 from zapdb.catalog.schema_events import append_purge_event
 from zapdb.errors import UsageError
 from zapdb.past.files.cutting import cut_era
-from zapdb.past.files.history_file import reading_file
 from zapdb.past.files.history_manifest import (
     HistoryEra,
     HistoryFile,
@@ -25,6 +23,7 @@ from zapdb.past.files.history_manifest import (
     list_history_files,
     list_timelines,
 )
+from zapdb.past.files.moment_rows import read_moments
 from zapdb.past.files.store_changes import StoreChange, StoreCommit, TimelineRows
 from zapdb.past.files.working_store import StoreWriter, read_timeline, require_format
 from zapdb.storage import TransactionMode
@@ -159,15 +158,9 @@ def find_stored_before(working: StoreWriter, time_us: int) -> int | None:
             if file.kind == "moments"
         ]
     for store, file in sorted(listed, key=lambda one: one[1].first_moment, reverse=True):
-        found = _find_in_file(file.place_in(store.directory), file, time_us)
-        if found is not None:
-            return found
+        rows = read_moments(store.directory, file, ["moment", "visible_at"])
+        times = compute.fill_null(rows.column(1).cast("int64"), 0)
+        before = rows.column(0).filter(compute.less(times, time_us))
+        if len(before):
+            return int(compute.max(before).as_py())
     return None
-
-
-def _find_in_file(path: Path, file: HistoryFile, time_us: int) -> int | None:
-    with reading_file(path, file):
-        rows = parquet.read_table(path, columns=["moment", "visible_at"])
-    numbers = rows.column("moment").to_pylist()
-    times = rows.column("visible_at").cast("int64").to_pylist()
-    return max((n for n, time in zip(numbers, times, strict=True) if time < time_us), default=None)

@@ -6,7 +6,7 @@ ranges of about equal size, however the changes are spread, and no more than one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -34,8 +34,8 @@ from zapdb.past.files.file_columns import (
     with_archive,
     with_until,
 )
-from zapdb.past.files.history_file import is_whole, reading_file
-from zapdb.past.files.history_manifest import HistoryFile
+from zapdb.past.files.history_file import read_columns, read_footer, reading_file, require_whole
+from zapdb.past.files.history_manifest import FileKind, HistoryFile
 from zapdb.schema import TableSchema
 
 RANGE_ROWS: Final = 50_000
@@ -59,7 +59,7 @@ class EraContents:
         kinds = ("checkpoint", "segment", "ended") if with_ended else ("checkpoint", "segment")
         self._files = [file for file in files if file.kind in kinds]
         self._table = schema
-        self._sorted = [_SortedFile(file.place_in(directory), file, schema) for file in self._files]
+        self._sorted = [FileReader(directory, file, schema) for file in self._files]
 
     @cached_property
     def _schema(self) -> Any:
@@ -97,12 +97,13 @@ class EraContents:
         for within in self.list_ranges():
             yield self.read(within)
 
-    def read_divided(self) -> Iterator[tuple[Any, Any]]:
-        """Yield all rows, by range and sorted, with `_until`: those that hold at the era's end, and
-        those that ended."""
+    def read_divided(self) -> Iterator[tuple[FileKind, Any]]:
+        """Yield all rows, by range and sorted, with `_until`: those that hold at the era's end as a
+        checkpoint, and those that ended."""
         for within in self.list_ranges():
             divided = _Divided(self._read_parts(within))
-            yield divided.there, divided.ended
+            yield "checkpoint", divided.there
+            yield "ended", divided.ended
 
     def read_state(self, moment: int) -> Iterator[Any]:
         """Yield the records at the era's end as rows of a checkpoint of a moment, by range."""
@@ -156,13 +157,6 @@ def as_checkpoint(rows: Any, moment: int) -> Any:
     return rows
 
 
-def require_whole(path: Path, file: HistoryFile) -> None:
-    """Raise `HistoryDamaged` if a file is not what its row says."""
-    with reading_file(path, file):
-        if not is_whole(path, file.sha256):
-            raise pyarrow.ArrowInvalid("its digest is another one")
-
-
 @dataclass(frozen=True, slots=True)
 class _RowGroup:
     """A row group of a file: its least and greatest keys, None where the file does not say, its
@@ -174,43 +168,71 @@ class _RowGroup:
     size_bytes: int
 
 
-class _SortedFile:
-    """A file that is read by ranges of keys, one after the other. A row group that goes on in the
-    next range is kept, so each is decoded once."""
+class FileReader:
+    """A file that is read by row groups; without the schema of a table, one of moments. Raises
+    `HistoryDamaged` and `HistoryUnreachable`."""
 
-    def __init__(self, path: Path, file: HistoryFile, table: TableSchema) -> None:
-        require_whole(path, file)
-        self._path, self._file = path, file
-        with reading_file(path, file):
-            self.metadata = parquet.read_metadata(path)
-            self.names = find_columns(self.metadata.schema.to_arrow_schema(), table)
-        numbers = range(self.metadata.num_row_groups)
-        self.groups = [_describe(self.metadata.row_group(at)) for at in numbers]
+    def __init__(self, directory: str | Path, file: HistoryFile, table: TableSchema | None) -> None:
+        self.table = table
+        self.path, self.file = file.place_in(directory), file
+        require_whole(self.path, file)
+        with reading_file(self.path, file):
+            self._metadata = parquet.read_metadata(self.path)
+            there = self._metadata.schema.to_arrow_schema()
+            self.names = (
+                {name: name for name in there.names}
+                if table is None
+                else find_columns(there, table)
+            )
+            """The file's name of each column of rows."""
         self._kept: tuple[int, Any] | None = None
 
+    @cached_property
+    def groups(self) -> list[_RowGroup]:
+        metadata = self._metadata
+        return [_describe(metadata.row_group(at)) for at in range(metadata.num_row_groups)]
+
     def read(self, within: tuple[bytes, bytes | None]) -> Iterator[Any]:
-        """Yield the rows of a range, in order, in parts."""
+        """Yield the rows of a range, in order, in parts; ranges are read one after the other. A row
+        group that goes on in the next range is kept, so each is decoded once."""
         lower, upper = within
         for at, group in enumerate(self.groups):
             if group.upper is not None and group.upper <= lower:
                 continue
             if upper is not None and group.lower is not None and group.lower > upper:
                 break
-            rows = self._read_group(at)
+            kept = self._kept
+            rows = kept[1] if kept is not None and kept[0] == at else self._read_group(at)
             is_over = upper is None or (group.upper is not None and group.upper <= upper)
             self._kept = None if is_over else (at, rows)
             is_begun = group.lower is None or group.lower <= lower
             yield _cut(rows, lower if is_begun else b"", None if is_over else upper)
 
-    def _read_group(self, at: int) -> Any:
-        if self._kept is not None and self._kept[0] == at:
-            return self._kept[1]
+    def read_groups(self, columns: Collection[str] | None = None) -> Iterator[Any]:
+        """Yield the row groups, all of them or some of their columns."""
+        for at in range(self._metadata.num_row_groups):
+            yield self._read_group(at, columns)
+
+    def _read_group(self, at: int, columns: Collection[str] | None = None) -> Any:
+        names = [self.names[name] for name in columns or self.names]
         with (
-            reading_file(self._path, self._file),
+            reading_file(self.path, self.file),
             # All of it is read, and processors are for those who write.
-            parquet.ParquetFile(self._path, metadata=self.metadata, pre_buffer=False) as opened,
+            parquet.ParquetFile(
+                self.path,
+                metadata=self._metadata,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            ) as opened,
         ):
-            return to_rows(opened.read_row_group(at, use_threads=False), self.names)
+            return to_rows(opened.read_row_group(at, names, use_threads=False), self.names)
+
+
+def open_file(directory: str | Path, file: HistoryFile) -> FileReader:
+    """Open a file with the schema that it has; raises `HistoryDamaged` and `HistoryUnreachable`."""
+    path = file.place_in(directory)
+    with reading_file(path, file):
+        return FileReader(directory, file, read_footer(path)[1])
 
 
 def _describe(group: Any) -> _RowGroup:
@@ -238,11 +260,13 @@ def read_operations(
     directory: str | Path, files: Iterable[HistoryFile], within: tuple[bytes, bytes | None]
 ) -> Iterator[tuple[bytes, int]]:
     """Yield the key and the operation of each row of a range in some files, in no order."""
+    lower, upper = within
+    condition = compute.field(KEY) > pyarrow.scalar(lower, pyarrow.binary())
+    if upper is not None:
+        condition &= compute.field(KEY) <= pyarrow.scalar(upper, pyarrow.binary())
     for file in files:
-        path = file.place_in(directory)
-        require_whole(path, file)
-        rows = _read_range(path, file, within, [KEY, OPERATION])
-        yield from zip(*(rows.column(name).to_pylist() for name in (KEY, OPERATION)), strict=True)
+        rows = read_columns(directory, file, [KEY, OPERATION], condition)
+        yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)
 
 
 def read_archives(
@@ -250,31 +274,12 @@ def read_archives(
 ) -> dict[bytes, bytes]:
     """Return the cells of the archived values that records had at a moment, by key, of those that
     had any; of the files of the era that has the moment. Raises `HistoryDamaged`."""
-    from pyarrow import dataset
-
     wanted = pyarrow.array(sorted(keys), pyarrow.binary())
-    condition = dataset.field(KEY).isin(wanted) & (dataset.field(FROM) <= moment)
-    columns, parts = [KEY, FROM, OPERATION, ARCHIVE], list[Any]()
-    for file in files:
-        path = file.place_in(directory)
-        require_whole(path, file)
-        with reading_file(path, file):
-            parts.append(dataset.dataset(path, format="parquet").to_table(columns, condition))
+    condition = compute.field(KEY).isin(wanted) & (compute.field(FROM) <= moment)
+    columns = [KEY, FROM, OPERATION, ARCHIVE]
+    parts = [read_columns(directory, file, columns, condition) for file in files]
     if not parts:
         return {}
     rows = sort_rows(with_archive(pyarrow.concat_tables(parts)))
     last = dict(zip(*(rows.column(name).to_pylist() for name in (KEY, ARCHIVE)), strict=True))
     return {key: cell for key, cell in last.items() if cell is not None}
-
-
-def _read_range(
-    path: Path, file: HistoryFile, within: tuple[bytes, bytes | None], columns: list[str]
-) -> Any:
-    from pyarrow import dataset  # takes longer to load than a baseline of 10,000 records to write
-
-    lower, upper = within
-    condition = dataset.field(KEY) > pyarrow.scalar(lower, pyarrow.binary())
-    if upper is not None:
-        condition &= dataset.field(KEY) <= pyarrow.scalar(upper, pyarrow.binary())
-    with reading_file(path, file):
-        return dataset.dataset(path, format="parquet").to_table(columns, condition)

@@ -23,8 +23,8 @@ from zapdb.past.files.history_manifest import (
     list_eras,
     list_history_files,
 )
+from zapdb.past.files.moment_rows import list_stored_events
 from zapdb.past.files.states import EraContents, holds_at_end, read_operations
-from zapdb.past.files.stored_events import list_stored_events
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
 from zapdb.records import (
     Attachments,

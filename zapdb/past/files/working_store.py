@@ -166,7 +166,7 @@ class StoreWriter:
         """Write a file of rows of an era up to a moment; raises `HistoryUnreachable` and
         `DiskFull`."""
         first = compute.min(rows.column(FROM)).as_py()
-        footer = self.make_footer(loaded, kind, (era, revision), (first, until))
+        footer = self.make_footer(loaded.store, kind, (era, revision), (first, until))
         return self._write(loaded, footer, self.schema_of(era), [rows])
 
     def write_moments(
@@ -177,7 +177,7 @@ class StoreWriter:
 
         `since` need not be the number of a moment: on SQLite, other tenants have numbers between.
         """
-        footer = self.make_footer(loaded, "moments", (None, 0), (since, until))
+        footer = self.make_footer(loaded.store, "moments", (None, 0), (since, until))
         return self._write(loaded, footer, None, tables)
 
     def _write(
@@ -195,7 +195,7 @@ class StoreWriter:
 
     def make_footer(
         self,
-        loaded: LoadedStore,
+        store: HistoryStore,
         kind: FileKind,
         of: tuple[HistoryEra | None, int],
         moments: tuple[int, LoggedMoment],
@@ -208,7 +208,7 @@ class StoreWriter:
             format=HISTORY_FORMAT,
             database=self.database,
             tenant=self.tenant,
-            timeline=loaded.store.timeline,
+            timeline=store.timeline,
             kind=kind,
             table=NO_TABLE if era is None else era.table_number,
             name="" if era is None else self.schema_of(era).name,
@@ -219,7 +219,7 @@ class StoreWriter:
             revision=revision,
             position=0 if entry is None else entry.position,
             digest="" if entry is None else entry.digest,
-            commit=loaded.store.commits + 1,
+            commit=store.commits + 1,
         )
 
     def schema_of(self, era: HistoryEra) -> TableSchema:

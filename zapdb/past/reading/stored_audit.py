@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow
-from pyarrow import compute, dataset, parquet
+from pyarrow import compute
 
 from zapdb.log.change_log import ChangeRow, LoggedTransaction
 from zapdb.past.files.file_columns import FROM, KEY, OPERATION, RowOperation
-from zapdb.past.files.history_file import reading_file
+from zapdb.past.files.history_file import read_columns
 from zapdb.past.files.history_manifest import (
     HistoryFile,
     HistoryStore,
@@ -24,7 +24,6 @@ from zapdb.past.files.history_manifest import (
     list_timelines,
 )
 from zapdb.past.files.moment_rows import BASELINE
-from zapdb.past.files.states import require_whole
 from zapdb.past.reading.moment import Moment, find_moment, open_moments
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.stored_moments import StoredMoment, StoredMoments
@@ -250,16 +249,10 @@ def _list_changed(
 ) -> Iterator[tuple[bytes, int]]:
     """Yield keys and moments of the changes of a file, or those of one key; raises
     `HistoryDamaged` and `HistoryUnreachable`."""
-    path = file.place_in(store.directory)
-    require_whole(path, file)
-    with reading_file(path, file):
-        condition = None if key is None else dataset.field(KEY) == pyarrow.scalar(key)
-        columns = [KEY, FROM, OPERATION]
-        rows = parquet.read_table(path, columns=columns, partitioning=None, filters=condition)
-    since = rows.column(FROM)
-    inside = compute.and_(
-        compute.greater_equal(since, window.start), compute.less(since, window.stop)
-    )
-    is_change = compute.not_equal(rows.column(OPERATION), int(RowOperation.CHECKPOINT))
-    kept = rows.filter(compute.and_(inside, is_change))
-    yield from zip(kept.column(KEY).to_pylist(), kept.column(FROM).to_pylist(), strict=True)
+    since, operation = compute.field(FROM), compute.field(OPERATION)
+    condition = (since >= window.start) & (since < window.stop)
+    condition &= operation != int(RowOperation.CHECKPOINT)
+    if key is not None:
+        condition &= compute.field(KEY) == pyarrow.scalar(key)
+    rows = read_columns(store.directory, file, [KEY, FROM], condition)
+    yield from zip(*(column.to_pylist() for column in rows.columns), strict=True)

@@ -10,20 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy
 import pyarrow
-from pyarrow import compute, parquet
+from pyarrow import compute
 
 from zapdb.catalog.later_events import POSITIONS, REVISIONS
-from zapdb.errors import HistoryDamaged, HistoryPurged
+from zapdb.errors import HistoryPurged
 from zapdb.log.change_log import Bookmark
 from zapdb.log.moments import LoggedMoment, Moments
 from zapdb.log.pending_changes import OF_TENANT
-from zapdb.past.files.directories import require_directory
-from zapdb.past.files.history_file import is_whole
 from zapdb.past.files.history_manifest import (
     NO_TABLE,
     HistoryFile,
@@ -31,8 +28,12 @@ from zapdb.past.files.history_manifest import (
     list_history_files,
     list_timelines,
 )
-from zapdb.past.files.moment_rows import BASELINE, MOMENTS_SCHEMA, LoggedEvent
-from zapdb.past.files.stored_events import list_stored_events
+from zapdb.past.files.moment_rows import (
+    BASELINE,
+    LoggedEvent,
+    list_stored_events,
+    read_moments,
+)
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection
 
@@ -220,28 +221,7 @@ class _Timeline:
         return list_stored_events(self.store.directory, self._files)
 
     def _read(self, file: HistoryFile, columns: Sequence[str]) -> Any:
-        path = file.place_in(self.store.directory)
-        try:
-            if not is_whole(path, file.sha256):
-                raise pyarrow.ArrowInvalid("its digest is another one")
-            rows = parquet.read_table(path, columns=list(columns), partitioning=None)
-        except (OSError, pyarrow.ArrowInvalid) as error:
-            require_directory(self.store.directory, self.store.tenant)
-            raise _damaged(file, path, str(error)) from error
-        wanted = pyarrow.schema([MOMENTS_SCHEMA.field(name) for name in columns])
-        if not rows.schema.equals(wanted):
-            raise _damaged(file, path, "it has not the columns of moments")
-        return rows
-
-
-def _damaged(file: HistoryFile, path: Path, problem: str) -> HistoryDamaged:
-    return HistoryDamaged(
-        "a file of the history store is missing or damaged",
-        moments=f"{file.first_moment} to {file.last_moment}",
-        path=str(path),
-        problem=problem.partition("\n")[0][:200],
-        hint="restore it from a backup of the store",
-    )
+        return read_moments(self.store.directory, file, columns)
 
 
 def _values(rows: Any, name: str) -> Any:
