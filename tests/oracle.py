@@ -30,12 +30,12 @@ from zapdb.expressions.tree import (
 from zapdb.limits import VALUE_SIZE_BYTES_MAX
 from zapdb.migrations import Chain, NumberAllocator
 from zapdb.migrations.document_structure import ABSENT
-from zapdb.migrations.number_allocators import ReplayAllocator
+from zapdb.migrations.migration import ReplayAllocator
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.field import AddField, DropField, RestoreField
-from zapdb.migrations.operations.optionality import MakeRequired
+from zapdb.migrations.operations.field_change import MakeRequired
 from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
 from zapdb.schema import Field, TableSchema

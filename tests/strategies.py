@@ -36,11 +36,11 @@ from zapdb.expressions.tree import (
     Negate,
 )
 from zapdb.migrations import Chain, NumberAllocator, resolve
+from zapdb.migrations.canonical_migration import to_structure
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.parsed_migration import parse_document
-from zapdb.migrations.stored_structure import to_structure
 from zapdb.schema import (
     NO_DEFAULT,
     Field,

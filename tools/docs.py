@@ -26,7 +26,7 @@ from zapdb.expressions import FUNCTIONS, SPECIAL
 from zapdb.migrations import OPERATIONS
 from zapdb.migrations.document_structure import ABSENT, key_of
 from zapdb.migrations.json_schema import TOP
-from zapdb.migrations.lint_rules import RULES
+from zapdb.migrations.lint import RULES
 from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
 from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS

@@ -20,10 +20,10 @@ from zapdb.database import Database
 from zapdb.expressions import parse_expression
 from zapdb.expressions.tree import names_in
 from zapdb.migrations import Chain
-from zapdb.migrations.number_allocators import ReplayAllocator
+from zapdb.migrations.migration import ReplayAllocator
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.operations.field import AddField, DropField, RestoreField
-from zapdb.migrations.operations.optionality import MakeRequired
+from zapdb.migrations.operations.field_change import MakeRequired
 from zapdb.migrations.operations.rename import RenameField
 from zapdb.migrations.operations.transform import Transform
 from zapdb.records import held

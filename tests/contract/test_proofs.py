@@ -24,7 +24,7 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.record_trace import RecordTrace
+from zapdb.migrations.proof_findings import RecordTrace
 from zapdb.migrations.round_trip import RoundTrip
 from zapdb.storage import TransactionMode
 from zapdb.values import String

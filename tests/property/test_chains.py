@@ -34,12 +34,12 @@ from tests.strategies import (
 from tests.zoned import ZONES
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
+from zapdb.migrations.canonical_migration import to_structure
 from zapdb.migrations.document import DocumentText, as_plain_data, read_document
 from zapdb.migrations.operations.change_type import ChangeType
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.operations.transform import Transform
 from zapdb.migrations.parsed_migration import parse_document
-from zapdb.migrations.stored_structure import to_structure
 from zapdb.records import (
     Attachments,
     Codec,

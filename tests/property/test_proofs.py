@@ -8,8 +8,7 @@ from tests.forms import cases
 from tests.strategies import chains
 from zapdb.migrations import Chain
 from zapdb.migrations.graph import build_graph, to_mermaid
-from zapdb.migrations.lint import lint
-from zapdb.migrations.lint_rules import RULES
+from zapdb.migrations.lint import RULES, lint
 from zapdb.migrations.prove import prove
 from zapdb.migrations.round_trip import RECORDS_MAX
 

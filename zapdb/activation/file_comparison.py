@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from zapdb.catalog.stored_migrations import StoredMigration, provisional_numbers, source_hash
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
-from zapdb.migrations.migration import Migration
-from zapdb.migrations.number_allocators import ReplayAllocator
+from zapdb.migrations.migration import Migration, ReplayAllocator
 from zapdb.migrations.structure_diff import diff_structures
 
 

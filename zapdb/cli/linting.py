@@ -14,8 +14,7 @@ from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.output import Output, format_count
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.migrations import list_files, resolve_files
-from zapdb.migrations.lint import LintFinding, lint
-from zapdb.migrations.lint_rules import Severity
+from zapdb.migrations.lint import LintFinding, Severity, lint
 
 _STYLES: Final[dict[Severity, str]] = {"error": "bold red", "warning": "yellow", "note": "cyan"}
 

@@ -21,9 +21,8 @@ from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog
 from zapdb.migrations import Migration
-from zapdb.migrations.proof_findings import LossyField, ProofFinding
+from zapdb.migrations.proof_findings import LossyField, MemoryBlobs, ProofFinding
 from zapdb.migrations.prove import converted_tables
-from zapdb.migrations.record_trace import MemoryBlobs
 from zapdb.migrations.round_trip import RECORD_PREFIX, RoundTrip
 from zapdb.records import Attachments, decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode

@@ -10,11 +10,10 @@ from zapdb.migrations.chain import (
     resolve_all,
     resolve_files,
 )
-from zapdb.migrations.migration import Migration, label
+from zapdb.migrations.migration import Migration, label, read_stored
 from zapdb.migrations.operations import OPERATIONS, NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.resolution import resolve
-from zapdb.migrations.stored_reading import read_stored
 
 __all__ = [
     "OPERATIONS",

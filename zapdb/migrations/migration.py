@@ -1,7 +1,9 @@
 """One migration, resolved: its changes and their rollback, operation by operation.
 
-It comes from a document (`resolution`) or from what the database stored (`stored`). What it says is
-its canonical structure (`canonical`); its schemas and plans follow from that.
+It comes from a document (`resolution`) or from what the database stored (`read_stored`). What it
+says is its canonical structure (`canonical_migration`); its schemas and plans follow from that. The
+numbers that its operations draw are noted when it is resolved, and given out again when it is
+replayed.
 """
 
 from __future__ import annotations
@@ -13,20 +15,90 @@ from typing import TYPE_CHECKING, Any
 
 import cbor2
 
-from zapdb.migrations.activation_policy import ActivationPolicy, implies_waiting
+from zapdb.formats import require_known
 from zapdb.migrations.canonical_migration import (
+    ACTIVATION_POLICIES,
     DOCUMENT_VERSION,
+    ActivationPolicy,
     decode_operations,
     digest_of,
     encode_structure,
+    implies_waiting,
     reading_stored,
 )
-from zapdb.migrations.number_allocators import ReplayAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.record_examples import RecordExample
-from zapdb.migrations.steps import Step, compose_conversion, make_steps, schemas_along
-from zapdb.records import ConversionPlan, Slot
-from zapdb.schema import Schema
+from zapdb.records import ConversionPlan, Slot, SourceField
+from zapdb.schema import Schema, TableSchema
+
+
+class RecordingAllocator(NumberAllocator):
+    """Draws from other numbers, and notes by kind what was drawn."""
+
+    def __init__(self, inner: NumberAllocator, migration: int) -> None:
+        super().__init__(migration=migration)
+        self.inner = inner
+        self.drawn: dict[str, list[int]] = {}
+
+    def allocate(self, kind: Any) -> int:
+        number = self.inner.allocate(kind)
+        self.drawn.setdefault(kind, []).append(number)
+        return number
+
+
+class ReplayAllocator(NumberAllocator):
+    """Returns the numbers again that were allocated when the migration was stored."""
+
+    def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
+        super().__init__(migration=migration)
+        self.rest = {kind: iter(numbers) for kind, numbers in drawn.items()}
+
+    def allocate(self, kind: str) -> int:
+        number = next(self.rest[kind], None)
+        if number is None:
+            raise ValueError(f"too few {kind} numbers are stored")
+        return number
+
+
+Step = tuple[Operation, Schema, Schema]
+"""An operation, with the schema before it and after it."""
+
+
+def schemas_along(
+    schema: Schema, operations: tuple[Operation, ...], numbers: NumberAllocator
+) -> list[Schema]:
+    """The schema that they begin with, and that after each of them."""
+    states = [schema]
+    for operation in operations:
+        states.append(operation.apply(states[-1], numbers))
+    return states
+
+
+def make_steps(states: list[Schema], operations: tuple[Operation, ...]) -> list[Step]:
+    return list(zip(operations, states, states[1:], strict=False))
+
+
+def compose_conversion(
+    states: list[Schema], operations: tuple[Operation, ...], table: int
+) -> ConversionPlan:
+    """Return how a list of operations converts the records of one table."""
+    start = states[0].table_active_or_archived(table)
+    assert start is not None
+    plan = ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
+    for operation, before, after in zip(operations, states, states[1:], strict=False):
+        old, new = before.table_active_or_archived(table), after.table_active_or_archived(table)
+        if old is None or new is None or old is new:
+            continue
+        plan = plan.then(conversion_of(operation, old, new))
+    return plan
+
+
+def conversion_of(operation: Operation, before: TableSchema, after: TableSchema) -> ConversionPlan:
+    """Return how one operation converts the records of a table that it changes."""
+    carried = {f.number: SourceField(f.number) for f in after.fields}
+    return ConversionPlan(
+        carried | operation.derive(before, after), operation.archive(before, after)
+    )
 
 
 def label(number: int, name: str) -> str:
@@ -155,3 +227,39 @@ class Migration:
             if slot.number in numbers
         }
         return ConversionPlan(named, archives)
+
+
+def read_stored(
+    structure: bytes,
+    name: str,
+    summary: str,
+    drawn: dict[str, list[int]],
+    before: Schema,
+) -> Migration:
+    """The migration that the database stored; raises `CorruptCatalog` if it can't be one."""
+    with reading_stored(name):
+        content = cbor2.loads(structure)
+        require_known("document", content["zapdb"], migration=name)
+        number, replaces = content["number"], tuple(content.get("replaces", ()))
+        changes = decode_operations(content["changes"], name)
+        activation = content.get("activation")
+        assert activation in ACTIVATION_POLICIES
+        assert type(content["rollback"]) is list
+        after = schemas_along(before, changes, ReplayAllocator(drawn, number))[-1]
+    migration = Migration(
+        number,
+        name,
+        summary,
+        changes,
+        (),
+        before,
+        after,
+        drawn,
+        replaces=replaces,
+        activation=activation,
+        version=content["zapdb"],
+    )
+    # As it is stored, not made anew: a later release may fill in more.
+    vars(migration).update(structure=structure, is_stored=True)
+    del vars(migration)["rollback"]  # read when it is needed, which is rare
+    return migration

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from zapdb.errors import Location
 from zapdb.formats import LEVELS
-from zapdb.migrations.activation_policy import ActivationPolicy
-from zapdb.migrations.canonical_migration import DOCUMENT_VERSION
+from zapdb.migrations.canonical_migration import DOCUMENT_VERSION, ActivationPolicy
 from zapdb.migrations.did_you_mean_key import KEY_HABITS, KEY_NOTES, OPERATION_HABITS, hint_at
 from zapdb.migrations.document import DocumentText, Mapping, Node, Scalar, Sequence
 from zapdb.migrations.document_structure import (

@@ -26,9 +26,13 @@ from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations.boundary_values import ZONE_NAMES, neutral
 from zapdb.migrations.migration import Migration
-from zapdb.migrations.proof_findings import ProofFinding, TableProof, format_proof_value
+from zapdb.migrations.proof_findings import (
+    ProofFinding,
+    RecordTrace,
+    TableProof,
+    format_proof_value,
+)
 from zapdb.migrations.record_examples import RecordExample, find_tables, read_value
-from zapdb.migrations.record_trace import RecordTrace
 from zapdb.migrations.round_trip import NO_ARCHIVE, RoundTrip, is_same_value
 from zapdb.records import ConversionPlan, Layout, SourceField
 from zapdb.schema import Field, TableSchema

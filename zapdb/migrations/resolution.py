@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from zapdb.migrations.activation_policy import implies_waiting
+from zapdb.migrations.canonical_migration import implies_waiting
 from zapdb.migrations.document_structure import ParsingStopped, ViolationCollector, locate
-from zapdb.migrations.migration import Migration
-from zapdb.migrations.number_allocators import RecordingAllocator
+from zapdb.migrations.migration import Migration, RecordingAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.record_examples import validate_examples

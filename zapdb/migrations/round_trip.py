@@ -19,20 +19,20 @@ from zapdb.errors import (
     UnknownZone,
     describe_value,
 )
+from zapdb.migrations.boundary_values import generate_archives, generate_records
 from zapdb.migrations.document_structure import ABSENT
-from zapdb.migrations.generated_records import generate_archives, generate_records
-from zapdb.migrations.migration import Migration
+from zapdb.migrations.migration import Migration, Step, conversion_of
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.proof_findings import (
     FindingKind,
     LossyField,
+    MemoryBlobs,
     ProofFinding,
+    RecordTrace,
     TableProof,
     format_proof_value,
     shorten,
 )
-from zapdb.migrations.record_trace import MemoryBlobs, RecordTrace
-from zapdb.migrations.steps import Step, conversion_of
 from zapdb.records import (
     Attachments,
     Codec,

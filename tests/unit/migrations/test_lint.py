@@ -10,8 +10,7 @@ import pytest
 from tests.documents import PEOPLE, document
 from zapdb.migrations import Chain, list_files, resolve_files
 from zapdb.migrations.document import DocumentText
-from zapdb.migrations.lint import LintFinding, lint, read_suppressed
-from zapdb.migrations.lint_rules import RULES
+from zapdb.migrations.lint import RULES, LintFinding, lint, read_suppressed
 
 TYPES = (
     "create_type: {type: state, enum: [open, done, lost]}",

@@ -16,8 +16,14 @@ from zapdb.expressions import FUNCTIONS
 from zapdb.limits import PROOFS_REMEMBERED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations import Migration, load_directory
-from zapdb.migrations.boundary_values import ExpressionLiterals, field_values, neutral, values_of
-from zapdb.migrations.generated_records import ARCHIVED_MAX, generate_records
+from zapdb.migrations.boundary_values import (
+    ARCHIVED_MAX,
+    ExpressionLiterals,
+    field_values,
+    generate_records,
+    neutral,
+    values_of,
+)
 from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
 from zapdb.migrations.round_trip import BACK_RECORDS_MAX, RECORDS_MAX, RoundTrip
 from zapdb.records import Attachments, codec_for, encode_prefix

@@ -15,11 +15,11 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents
 from zapdb.migrations import OPERATIONS, Migration, read_stored
 from zapdb.migrations.document_structure import keys_of
+from zapdb.migrations.operations.alter_type import AddedMember, RemovedMember
 from zapdb.migrations.operations.declared_type import MemberDefinition
 from zapdb.migrations.operations.definitions import FieldDefinition, FieldType, TypeDefinition
 from zapdb.migrations.operations.field import Restore
 from zapdb.migrations.operations.index import CollationDefinition, IndexField
-from zapdb.migrations.operations.members import AddedMember, RemovedMember
 from zapdb.migrations.operations.operation import Fill
 
 FIRST = [

@@ -1,4 +1,4 @@
-"""The operations, one file each, registered here and nowhere else."""
+"""The operations, each with its inverses in one file, registered here and nowhere else."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from typing import Final
 
 from zapdb.migrations.operations.alter_type import AlterType
 from zapdb.migrations.operations.change_type import ChangeType
-from zapdb.migrations.operations.check import AddCheck, DropCheck
+from zapdb.migrations.operations.check_and_reference import (
+    AddCheck,
+    AddReference,
+    DropCheck,
+    DropReference,
+)
 from zapdb.migrations.operations.declared_type import CreateType, DropType
-from zapdb.migrations.operations.default import ChangeDefault
 from zapdb.migrations.operations.field import AddField, DropField, RestoreField
+from zapdb.migrations.operations.field_change import ChangeDefault, MakeOptional, MakeRequired
 from zapdb.migrations.operations.index import CreateIndex, DropIndex
 from zapdb.migrations.operations.operation import NumberAllocator, Operation
-from zapdb.migrations.operations.optionality import MakeOptional, MakeRequired
-from zapdb.migrations.operations.reference import AddReference, DropReference
-from zapdb.migrations.operations.rename import RenameField, RenameIndex, RenameTable
-from zapdb.migrations.operations.reorder_field import ReorderField
+from zapdb.migrations.operations.rename import RenameField, RenameIndex, RenameTable, ReorderField
 from zapdb.migrations.operations.table import CreateTable, DropTable, RestoreTable
 from zapdb.migrations.operations.transform import Transform
 

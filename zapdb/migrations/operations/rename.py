@@ -1,4 +1,4 @@
-"""Tables, fields and indexes under another name; each renaming is its own inverse."""
+"""Tables, fields and indexes under another name, and fields elsewhere: each its own inverse."""
 
 from __future__ import annotations
 
@@ -100,3 +100,35 @@ class RenameIndex(TableOperation):
         self, before: Schema, number: int, collector: ViolationCollector
     ) -> tuple[Operation, ...]:
         return (RenameIndex(self.table, self.to, self.index),)
+
+
+@dataclass(frozen=True)
+class ReorderField(FieldOperation):
+    """Another place in declared order; no record changes, since they lie by number.
+
+    `position` counts from 0, among the other fields.
+    """
+
+    keyword = "reorder_field"
+
+    position: int
+    location: Location = located()
+
+    def validate(self, schema: Schema, collector: ViolationCollector) -> None:
+        table, field = self.find(schema, collector)
+        if not 0 <= self.position < len(table.fields):
+            collector.report(self.place, f"the position must be 0 to {len(table.fields) - 1}")
+        elif table.fields[self.position] is field:
+            collector.report(self.place, f"{self.field!r} stands there already")
+
+    def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
+        table, field = self.found_in(schema)
+        rest = [f for f in table.fields if f is not field]
+        rest.insert(self.position, field)
+        return schema.with_table(table.with_fields(tuple(rest)))
+
+    def invert(
+        self, before: Schema, number: int, collector: ViolationCollector
+    ) -> tuple[Operation, ...]:
+        table, field = self.found_in(before)
+        return (ReorderField(self.table, self.field, table.fields.index(field)),)

@@ -17,7 +17,7 @@ from zapdb.migrations.document_structure import (
     ViolationCollector,
     located,
 )
-from zapdb.migrations.operations.check import AddCheck
+from zapdb.migrations.operations.check_and_reference import AddCheck, AddReference
 from zapdb.migrations.operations.constraints import (
     has_same_bytes,
     nested_types,
@@ -36,7 +36,6 @@ from zapdb.migrations.operations.operation import (
     normal_position,
     report_taken,
 )
-from zapdb.migrations.operations.reference import AddReference
 from zapdb.records import Derivation, Recast, SourceField
 from zapdb.schema import ArchivedTable, Schema, TableSchema
 from zapdb.values import Enum

@@ -16,12 +16,11 @@ from zapdb.errors import InvalidMigration, Violation
 from zapdb.migrations import ParsedMigration, resolve_all
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.document_structure import ABSENT, Name
-from zapdb.migrations.operations.check import AddCheck
+from zapdb.migrations.operations.check_and_reference import AddCheck, AddReference
 from zapdb.migrations.operations.declared_type import CreateType
 from zapdb.migrations.operations.field import AddField
 from zapdb.migrations.operations.index import CreateIndex, IndexField
 from zapdb.migrations.operations.operation import Operation
-from zapdb.migrations.operations.reference import AddReference
 from zapdb.migrations.operations.table import CreateTable
 from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.undo import to_yaml

@@ -8,7 +8,7 @@ from tests.documents import (
     resolve_documents,
     violations_of,
 )
-from zapdb.migrations.operations.check import DropCheck
+from zapdb.migrations.operations.check_and_reference import DropCheck
 from zapdb.schema import Check
 
 

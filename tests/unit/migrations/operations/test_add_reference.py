@@ -3,7 +3,7 @@ import pytest
 from tests.documents import document, resolve_documents, show
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import Migration
-from zapdb.migrations.operations.reference import AddReference, DropReference
+from zapdb.migrations.operations.check_and_reference import AddReference, DropReference
 from zapdb.schema import ForeignKey, TableSchema
 
 TABLES = (

@@ -3,8 +3,7 @@ import pytest
 from tests.documents import document, resolve_documents, show
 from zapdb.errors import InvalidMigration, NotExhaustive
 from zapdb.migrations import Chain, Migration
-from zapdb.migrations.operations.alter_type import AlterType
-from zapdb.migrations.operations.members import AddedMember, RemovedMember
+from zapdb.migrations.operations.alter_type import AddedMember, AlterType, RemovedMember
 from zapdb.records import Recast, SourceField
 from zapdb.schema import TableSchema
 from zapdb.values import Enum, Struct

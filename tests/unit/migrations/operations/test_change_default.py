@@ -9,7 +9,7 @@ from tests.documents import (
     resolve_documents,
     violations_of,
 )
-from zapdb.migrations.operations.default import ChangeDefault
+from zapdb.migrations.operations.field_change import ChangeDefault
 from zapdb.schema import NO_DEFAULT, Now
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.errors import NotExhaustive
-from zapdb.migrations.operations.optionality import MakeOptional, MakeRequired
+from zapdb.migrations.operations.field_change import MakeOptional, MakeRequired
 from zapdb.records import Computed, SourceField
 
 

@@ -2,8 +2,8 @@ import pytest
 
 from tests.documents import marked_place, people_of, resolve_after_people, violations_of
 from zapdb.expressions import parse_expression
+from zapdb.migrations.operations.field_change import MakeOptional
 from zapdb.migrations.operations.operation import Fill
-from zapdb.migrations.operations.optionality import MakeOptional
 from zapdb.records import Computed, Constant, SourceField
 
 

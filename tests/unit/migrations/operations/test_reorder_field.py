@@ -1,7 +1,7 @@
 import pytest
 
 from tests.documents import people_of, resolve_after_people, violations_of
-from zapdb.migrations.operations.reorder_field import ReorderField
+from zapdb.migrations.operations.rename import ReorderField
 
 
 def reorder(field: str, position: object) -> str:
