@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tests.sources import ROOT
 from tools.house import House
+from tools.planted import Bug, Package, find_places, list_rounds
 
 CALLS_MAX = {
     "get": 9,
@@ -51,3 +52,57 @@ def test_promises_are_the_same_twice() -> None:
     assert "### zapdb migrate up" in first
     assert "zapdb.Table" in first
     assert "index zapdb_" in first
+
+
+SOURCE = """\
+def first(n: int) -> bool:
+    if n < 1 and n > -5:
+        note(n)
+    elif not n:
+        return n + 1 == 3
+    raise ValueError(n < 2)
+
+
+class Two:
+    def second(self, n: int = 1 + 1) -> bool:
+        return n < 1
+"""
+
+
+def test_bugs_are_planted_in_functions_and_nowhere_else() -> None:
+    places = find_places("zapdb/one.py", SOURCE)
+    assert [(p.bug.function, p.bug.was, p.bug.planted) for p in places] == [
+        ("first", "n < 1 and n > -5", "(n < 1 or n > -5)"),
+        ("first", "n < 1", "(n <= 1)"),
+        ("first", "n > -5", "(n >= -5)"),
+        ("first", "note(n)", "pass"),
+        ("first", "not n", "(n)"),
+        ("first", "n + 1 == 3", "(n + 1 != 3)"),
+        ("first", "n + 1", "(n - 1)"),
+        ("Two.second", "n < 1", "(n <= 1)"),
+    ]
+    for place in places:
+        planted = SOURCE[: place.start] + place.bug.planted + SOURCE[place.end :]
+        assert compile(planted, "one.py", "exec")
+        line = SOURCE.split("\n")[place.line - 1]  # where a mark can stand in front
+        assert not line.lstrip().startswith("elif")
+
+
+def test_a_bug_is_found_where_its_function_has_moved(tmp_path: Path) -> None:
+    package = tmp_path / "zapdb"
+    package.mkdir()
+    (package / "other.py").write_text("def before(n):\n    return n < 1\n\n\n" + SOURCE)
+    places = Package(tmp_path)
+    found = places.find(Bug("zapdb/one.py", "second", 0, "n < 1", "(n <= 1)"))
+    assert found is not None
+    assert (found.bug.module, found.bug.function) == ("zapdb/other.py", "Two.second")
+    assert places.find(Bug("zapdb/one.py", "third", 0, "n < 1", "(n <= 1)")) is None
+    assert places.find(Bug("zapdb/one.py", "second", 0, "n < 9", "(n <= 9)")) is None
+
+
+def test_the_tests_of_a_bug_run_the_short_ones_first_and_all_at_last() -> None:
+    tests = {f"tests/test_{n % 3}.py::test_{n}": float(n) for n in range(60)}
+    rounds = list(list_rounds(tests))
+    assert rounds[0][0] == "tests/test_0.py::test_0"
+    assert max(len([t for t in now if "_0.py" in t]) for now in rounds) <= 8
+    assert sorted(test for now in rounds for test in now) == sorted(tests)
