@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.cli.program import Project
-from zapdb.cli.connecting import DatabaseOptions
-from zapdb.cli.exclusive_jobs import CommandJob, JobCounter
+from zapdb.cli.exclusive_jobs import JobCounter
 
 
 @pytest.fixture
@@ -148,9 +147,9 @@ def test_records_that_can_not_be_read_are_listed(people: Project) -> None:
 
 
 def test_the_counter_of_an_import_says_how_long_it_takes() -> None:
-    counter = JobCounter(CommandJob("import", "a.csv", DatabaseOptions()))
+    counter = JobCounter("row")
     job: Any = SimpleNamespace(left=None)
-    counter._is_begun, counter._job = True, job
+    counter.job = job
     assert counter._describe(0.0) == ""
     counter.count, job.left = 100, 500
     assert counter._describe(1.0) == " of about 600, ETA 5 s"

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,7 +21,7 @@ from tests.support import GUARD_SECONDS
 from zapdb.accelerator import describe_codec
 from zapdb.cli import app, commands
 from zapdb.cli.connecting import DatabaseOptions, TenantOptions
-from zapdb.cli.exclusive_jobs import CommandJob, JobCounter
+from zapdb.cli.exclusive_jobs import counted_job
 from zapdb.cli.output import Output
 
 
@@ -350,16 +349,15 @@ def test_every_error_object_is_one_line(project: Project) -> None:
 def test_ctrl_c_in_an_import_says_that_the_next_one_goes_on(
     current: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = CommandJob("import", "people.csv", DatabaseOptions(f"sqlite:///{current.database}"))
+    options = DatabaseOptions(f"sqlite:///{current.database}")
 
-    def interrupt(about: CommandJob) -> None:
-        with JobCounter(about) as counter:
-            counter.begin()
+    def interrupt(*, is_resumable: bool) -> None:
+        with counted_job(options, "import", "people.csv", is_resumable=is_resumable):
             raise KeyboardInterrupt
 
-    for about in (job, replace(job, is_resumable=False)):
+    for is_resumable in (True, False):
         with pytest.raises(KeyboardInterrupt):
-            interrupt(about)
+            interrupt(is_resumable=is_resumable)
     assert capsys.readouterr().err == (
         "nothing is lost: the same command goes on where this stopped\n"
     )

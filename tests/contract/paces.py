@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from zapdb.jobs.exclusive import SilentReporter
+from zapdb.jobs.exclusive import ProgressReporter
 
 
-class NotedPace(SilentReporter):
+class NotedPace(ProgressReporter):
     """`held` has what it might have waited at, `counted` the rest."""
 
     is_job = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.expected, self.held, self.counted = list[int | None](), list[int](), list[int]()
         self.is_open = False
 

@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from types import TracebackType
 from typing import Annotated, Final
 
 import typer
@@ -19,13 +17,7 @@ from zapdb.cli.engine import EngineName
 from zapdb.cli.output import format_duration, print_note
 from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError
-from zapdb.jobs.exclusive import (
-    ExclusiveJob,
-    ExclusiveWork,
-    JobReporter,
-    SilentReporter,
-    working_on,
-)
+from zapdb.jobs.exclusive import ExclusiveWork, ProgressReporter, working_on
 from zapdb.jobs.job_types import JOB_TYPES
 from zapdb.storage import TransactionMode
 
@@ -48,80 +40,53 @@ def refuse_spark(kind: JobKind, engine: EngineName) -> None:
         raise UsageError(f"`{command}` does not run on Spark", hint=ELSEWHERE[kind])
 
 
-@dataclass(frozen=True, slots=True)
-class CommandJob:
-    """The job of a command: its kind and subject, where, and the number and name of its table."""
-
-    kind: JobKind
-    subject: str
-    options: DatabaseOptions
-    table: tuple[int, str] = (0, "")
-    is_resumable: bool = True
-
-    @contextmanager
-    def work(self) -> Iterator[ExclusiveJob]:
-        """Work on the job in the block, by a connection of its own."""
-        with self.options.connected() as storage:
-            with storage.transaction(TransactionMode.READ) as connection:
-                number = find_tenant(connection, self.options.tenant_name).number
-            about = ExclusiveWork(
-                self.kind, number, self.subject, *self.table, is_resumable=self.is_resumable
-            )
-            with working_on(storage, about, tell_wait) as job:
-                yield job
-
-
 class JobCounter(ProgressCounter):
-    """Counts records for people, with a job, which may wait meanwhile, or end the command."""
+    """Counts records for people, and says how long the rest takes, as far as the job knows."""
 
-    def __init__(self, job: CommandJob) -> None:
-        super().__init__(JOB_TYPES[job.kind].counts)
-        self._about = job
-        self._job: ExclusiveJob | None = None
-        self._is_begun = False
-        self._stack = ExitStack()
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.job = ProgressReporter()
+        """What the work asks and tells between its batches."""
         self._meter = RateMeter()
 
-    def __enter__(self) -> JobCounter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None = None,
-        error: BaseException | None = None,
-        trace: TracebackType | None = None,
-    ) -> None:
-        super().__exit__()
-        self._stack.__exit__(kind, error, trace)
-        if kind is KeyboardInterrupt and self._about.kind == "import" and self._about.is_resumable:
-            print_note("nothing is lost: the same command goes on where this stopped")
-
-    def begin(self) -> None:
-        """Work on the job from now on, instead of from the first count on; waits while it is held
-        back.
-
-        What only reads goes on without a job in a database that can't be written.
-        """
-        self._is_begun = True
-        try:
-            self._job = self._stack.enter_context(self._about.work())
-        except StorageError as error:
-            if self._about.kind != "export":
-                raise
-            print_note(f"this export is not among the jobs of the database: {error.message}")
-
     def _describe(self, now: float) -> str:
-        rate, left = self._meter.measure(now, self.count), self.pace.left
+        rate, left = self._meter.measure(now, self.count), self.job.left
         if left is None or not rate:
             return ""
         return f" of about {self.count + left:,}, ETA {format_duration(left / rate)}"
 
-    @property
-    def pace(self) -> JobReporter:
-        """What the work asks and tells between its batches."""
-        if not self._is_begun:
-            self.begin()
-        return self._job or SilentReporter()
+
+@contextmanager
+def counted_job(
+    options: DatabaseOptions,
+    kind: JobKind,
+    subject: str,
+    table: tuple[int, str] = (0, ""),
+    *,
+    is_resumable: bool = True,
+) -> Iterator[JobCounter]:
+    """Work on the job of a command in the block, by a connection of its own; waits while it is held
+    back.
+
+    What only reads goes on without a job in a database that can't be written.
+    """
+    try:
+        with ExitStack() as stack, JobCounter(JOB_TYPES[kind].counts) as counter:
+            try:
+                storage = stack.enter_context(options.connected())
+                with storage.transaction(TransactionMode.READ) as connection:
+                    number = find_tenant(connection, options.tenant_name).number
+                about = ExclusiveWork(kind, number, subject, *table, is_resumable=is_resumable)
+                counter.job = stack.enter_context(working_on(storage, about, tell_wait))
+            except StorageError as error:
+                if kind != "export":
+                    raise
+                print_note(f"this export is not among the jobs of the database: {error.message}")
+            yield counter
+    except KeyboardInterrupt:
+        if kind == "import" and is_resumable:
+            print_note("nothing is lost: the same command goes on where this stopped")
+        raise
 
 
 def tell_wait(reason: str) -> None:

@@ -11,7 +11,7 @@ import typer
 from zapdb.cli.change_log import change_to_json
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, OnlyLocalOption, place_of, refuse_spark
+from zapdb.cli.exclusive_jobs import OnlyLocalOption, counted_job, place_of, refuse_spark
 from zapdb.cli.output import Output, as_plain, format_count, print_note
 from zapdb.database import Database
 from zapdb.errors import UsageError
@@ -85,12 +85,10 @@ def export_command(
     given = {"--sql": sql is not None, "--all-tenants": all_tenants}
     given |= {"--change-log": change_log, "--tenant": options.tenant is not None}
     _refuse_together(given)
-    job = CommandJob("export", place_of(target), options)
-    output, counter = output.beside(target), JobCounter(job)
+    output, place = output.beside(target), place_of(target)
     if sql is not None:
-        with options.open(read_only=True) as db, counter:
-            counter.begin()
-            script = export_sql(db, target, sql, progress=counter.add, pace=counter.pace)
+        with options.open(read_only=True) as db, counted_job(options, "export", place) as counter:
+            script = export_sql(db, target, sql, progress=counter.add, pace=counter.job)
         report_export(sum(script.records.values()), len(script.records), target, output)
         for what in script.omitted:
             print_note(f"left out: {what}")
@@ -107,8 +105,7 @@ def export_command(
     if all_tenants:
         _export_all(target, form, TenantOptions(options.database), migrations, output)
         return
-    with options.open(read_only=True) as db, counter:
-        counter.begin()
+    with options.open(read_only=True) as db, counted_job(options, "export", place) as counter:
         authored = find_migrations_if_any(migrations)
         made = export_directory(
             db,
@@ -116,7 +113,7 @@ def export_command(
             form=form,
             migrations=authored,
             progress=counter.add,
-            pace=counter.pace,
+            pace=counter.job,
         )
         changes = _write_changes(db, target) if change_log else 0
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
@@ -139,9 +136,8 @@ def _refuse_together(given: dict[str, bool]) -> None:
 def _export_all(
     target: Path, form: Form, options: TenantOptions, migrations: str | None, output: Output
 ) -> None:
-    job = CommandJob("export", place_of(target), options)
-    with options.open(read_only=True) as db, JobCounter(job) as counter:
-        counter.begin()
+    job = counted_job(options, "export", place_of(target))
+    with options.open(read_only=True) as db, job as counter:
         authored = find_migrations_if_any(migrations)
         made = export_all_tenants(
             db,
@@ -149,7 +145,7 @@ def _export_all(
             form=form,
             migrations=authored,
             progress=counter.add,
-            pace=counter.pace,
+            pace=counter.job,
         ).manifests
     records = sum(table.records for one in made.values() for table in one.tables)
     what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"

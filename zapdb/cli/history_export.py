@@ -9,7 +9,7 @@ import typer
 
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, place_of
+from zapdb.cli.exclusive_jobs import counted_job, place_of
 from zapdb.cli.export import describe_export, report_export
 from zapdb.cli.history import AtOption, note_doubts, read_moment_argument
 from zapdb.cli.output import Output
@@ -40,19 +40,17 @@ def history_export_command(
     With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, doubts}`.
     """
 
-    job = CommandJob("export", place_of(target), options)
-    with options.open() as db, JobCounter(job) as counter:
+    with options.open() as db:
         past = db.at(read_moment_argument(db, at))
-        counter.begin()
-        authored = find_migrations_if_any(migrations)
-        made = export_past(
-            past,
-            target,
-            form=form,
-            migrations=authored,
-            progress=counter.add,
-            pace=counter.pace,
-        )
+        with counted_job(options, "export", place_of(target)) as counter:
+            made = export_past(
+                past,
+                target,
+                form=form,
+                migrations=find_migrations_if_any(migrations),
+                progress=counter.add,
+                pace=counter.job,
+            )
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
     note_doubts({} if made.moment is None else made.moment.doubts)
     output.document({"path": target, **describe_export(made)})

@@ -8,10 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.exclusive_jobs import CommandJob, JobCounter, OnlyLocalOption, refuse_spark
+from zapdb.cli.exclusive_jobs import JobCounter, OnlyLocalOption, counted_job, refuse_spark
 from zapdb.cli.output import Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
-from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.transfer.mirror.comparison import compare_mirror
 from zapdb.transfer.mirror.mirror import Mirror
 from zapdb.transfer.mirror.mirror_run import begin_mirror, run_mirror
@@ -85,15 +84,15 @@ def mirror_run_command(
         try:
             if begin_mirror(mirror, once=once):
                 print_note(COST_NOTE)
-            with JobCounter(CommandJob("mirror", target.shown, options)) as counter:
-                mirror.pace = pace = _CountedPace(counter)
-                reporter = _Reporter(output, counter, pace)
+            with counted_job(options, "mirror", target.shown) as counter:
+                mirror.pace, counter.job.on_read = counter.job, counter.add
+                reporter = _Reporter(output, counter)
                 run_mirror(
                     mirror,
                     once=once,
                     report=reporter.show,
                     wait=reporter.wait,
-                    keep_pace=lambda: pace.note(0),
+                    keep_pace=lambda: counter.job.note(0),
                 )
         finally:
             target.close()
@@ -114,42 +113,11 @@ def mirror_run_command(
     return EXIT_ERROR if any(done.problems.values()) else 0
 
 
-class _CountedPace:
-    """The job of a mirror; the rows that it reports are counted on a terminal, too."""
-
-    is_job = True
-
-    def __init__(self, counter: JobCounter) -> None:
-        counter.begin()
-        self._counter = counter
-        self._job = counter.pace
-
-    @property
-    def counts_bytes(self) -> bool:
-        return self._job.counts_bytes
-
-    @property
-    def batch_records_max(self) -> int | None:
-        return self._job.batch_records_max
-
-    def expect(self, left: int | None) -> None:
-        self._job.expect(left)
-
-    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
-        if read:
-            self._counter.add(read)
-        self._job.note(read, written, size_bytes)
-
-    def wait_for(self, reason: str) -> None:
-        self._job.wait_for(reason)
-
-
 class _Reporter:
     """Tells what a mirror does: tables at once, changes at the end of a batch."""
 
-    def __init__(self, output: Output, counter: JobCounter, pace: ProgressReporter) -> None:
+    def __init__(self, output: Output, counter: JobCounter) -> None:
         self._counter = counter
-        self._pace = pace
         self._output = output
         self._told = 0, 0, 0, 0
         self._repaired = self._lost = 0
@@ -182,7 +150,7 @@ class _Reporter:
             if text and self._problems.get(name) != text:
                 print_note(f"{name} is not kept: {text}\n  hint: {PROBLEM_HINT}")
         self._problems = dict(report.problems)
-        report.tell(self._pace)
+        report.tell(self._counter.job)
 
     def wait(self, reason: str) -> None:
         if reason != self._waits_for:

@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from types import TracebackType
-from typing import Final
+from typing import Final, Self
 
 from zapdb.cli.output import format_count
 
@@ -39,7 +39,7 @@ class ProgressCounter:
         self._is_shown = sys.stderr.isatty()
         self._due = 0.0
 
-    def __enter__(self) -> ProgressCounter:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

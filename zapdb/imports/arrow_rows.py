@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache, partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -30,7 +30,7 @@ from zapdb.imports.coercion import Coerce, Coercion, ForeignText, make_coercer
 from zapdb.imports.column_matching import match_columns
 from zapdb.imports.importer import Importer, ImportReport
 from zapdb.imports.row import BatchSize, ImportMode, RowBlock, RowSource, SourceRow
-from zapdb.jobs.exclusive_work import FrameJob
+from zapdb.jobs.exclusive import ExclusiveWork, ProgressReporter, is_noted, working_on
 from zapdb.limits import (
     IMPORT_BLOCK_RECORDS,
     IMPORT_BLOCK_SIZE_BYTES,
@@ -52,6 +52,8 @@ from zapdb.values import Timestamp, Uuid
 FOOTER_SIZE_BYTES: Final = 1 << 16
 ROW_SIZE_BYTES: Final = 16
 """What a row counts besides its values where a file is bounded."""
+_NUMBERS: Final = count(1)
+"""Those of the frames that this process has imported."""
 
 
 class _BadValue(NamedTuple):
@@ -471,9 +473,37 @@ def import_data(
 
     source = ArrowSource(name, open_data, schema, mapping, how, importer.mode)
     source.count = _count_if_known(data)
-    with FrameJob(importer.session, name, (schema.number, schema.name)) as job:
-        importer.pace = job
+    with ExitStack() as stack:
+        about = ExclusiveWork(
+            "import",
+            importer.session.catalog.tenant,
+            f"{name} (number {next(_NUMBERS)} of process {os.getpid()})",
+            schema.number,
+            schema.name,
+            is_resumable=False,
+        )
+        importer.pace = _FrameReporter(importer, about, stack)
         return importer.run(source)
+
+
+class _FrameReporter(ProgressReporter):
+    """Of an import of what is in memory: a job that nobody can go on with, from its second batch
+    on. What is done at once needs nobody's hand."""
+
+    def __init__(self, importer: Importer, about: ExclusiveWork, stack: ExitStack) -> None:
+        super().__init__()
+        self._importer = importer
+        self._about = about
+        self._stack = stack
+        self._before = 0
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
+        before, self._before = self._before, self._before + read
+        storage = self._importer.session.storage
+        if before and is_noted(self._importer.session):
+            job = self._stack.enter_context(working_on(storage, self._about))
+            self._importer.pace = job
+            job.note(read + before, written + before, size_bytes)
 
 
 def _count_if_known(data: Any) -> int | None:

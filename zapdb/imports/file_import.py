@@ -10,7 +10,7 @@ from zapdb.imports.checkpoint import Checkpoint, forget_all
 from zapdb.imports.file_formats import FormatName, find_format
 from zapdb.imports.given_file import GivenFile
 from zapdb.imports.importer import Importer, ImportReport
-from zapdb.jobs.exclusive_work import is_noted, noted_as_job
+from zapdb.jobs.exclusive import is_noted, noted_as_job
 
 
 def run_file_import(importer: Importer, given: GivenFile, form: FormatName | None) -> ImportReport:

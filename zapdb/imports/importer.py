@@ -98,7 +98,7 @@ class Importer:
     """Begin at the first row, whatever an earlier run has done."""
     progress: Callable[[int], object] = field(default=lambda _: None)
     """Is called with the number of rows after each batch."""
-    pace: ProgressReporter | None = None
+    pace: ProgressReporter = field(default_factory=ProgressReporter)
     """How fast it may go, as its job says."""
 
     def run(self, source: RowSource) -> ImportReport:
@@ -186,15 +186,13 @@ class _Run:
     def _find_size(self, suiting: int) -> int:
         """How many rows the next batch may have."""
         wanted = self.importer.batch_records or suiting
-        bound = None if self.importer.pace is None else self.importer.pace.batch_records_max
+        bound = self.importer.pace.batch_records_max
         return wanted if bound is None else min(wanted, bound)
 
     def _keep_pace(self, block: RowBlock, written: int) -> None:
         """Tell of a batch, and wait until the next one may begin."""
         self.importer.progress(self.read)
         pace = self.importer.pace
-        if pace is None:
-            return
         expected = self.source.estimate_rows(self.read)
         if expected is not None:
             pace.expect(max(0, expected - self.read + block.count))

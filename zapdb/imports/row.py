@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from zapdb.errors import Location, ZapdbError
-from zapdb.jobs.exclusive_work import measure_value
+from zapdb.jobs.exclusive import measure_value
 
 if TYPE_CHECKING:
     from zapdb.storage import Connection

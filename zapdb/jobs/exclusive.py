@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Final, Protocol
+from typing import Any, Final
 
 import sqlalchemy as sa
 from msgspec import structs
@@ -52,15 +52,23 @@ from zapdb.printing import one_line, show_moment
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.fixed_tables import RANGES
 from zapdb.storage.retries import retry
+from zapdb.tables.session import Session
 
 logger = logging.getLogger("zapdb.jobs")
 
+OnWait = Callable[[str], object]
+"""Is called with the reason for which a job waits."""
 LOOK_SECONDS: Final = 0.3
 """How often the job's row is looked at."""
 NOTE_SECONDS: Final = 1.0
 """How often progress is noted, if there is any."""
 EXPECTED_SHARE: Final = 0.02
 """An estimate of how many records there are is noted if the last one was off by more."""
+ONES_AT_ONCE: Final = 200
+"""Records that are read one by one are told of so many at once, unless the job's rate asks for
+fewer."""
+NUMBER_SIZE_BYTES: Final = 8
+"""What a value counts for that is no text, where bytes are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,45 +89,75 @@ class ExclusiveWork:
         return f"{self.kind}/{self.tenant}/{digest}"
 
 
-class ProgressReporter(Protocol):
-    """What work asks and tells between its batches."""
+class ProgressReporter:
+    """What work asks and tells between its batches.
 
-    @property
-    def is_job(self) -> bool: ...
-
-    @property
-    def counts_bytes(self) -> bool: ...
-
-    @property
-    def batch_records_max(self) -> int | None: ...
-
-    def expect(self, left: int | None) -> None: ...
-
-    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
-
-    def wait_for(self, reason: str) -> None: ...
-
-
-class SilentReporter:
-    """Of work that is no job: nobody asks, and it goes as fast as it can."""
+    This one is of work that is no job: nobody asks, and it goes as fast as it can.
+    """
 
     is_job = False
-    counts_bytes = False
-    batch_records_max: int | None = None
-    left: int | None = None
 
-    def expect(self, left: int | None) -> None: ...
+    def __init__(self) -> None:
+        self.on_read: Callable[[int], object] = lambda _: None
+        """Is called with how many more records were read."""
+        self._ones = self._ones_bytes = 0
 
-    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None: ...
+    @property
+    def counts_bytes(self) -> bool:
+        """Whether `note` has a use for numbers of bytes."""
+        return False
 
-    def count(self, read: int, written: int = 0) -> None: ...
+    @property
+    def batch_records_max(self) -> int | None:
+        """How many records the next batch should have at most; None without such a bound."""
+        return None
 
-    def wait_for(self, reason: str) -> None: ...
+    @property
+    def left(self) -> int | None:
+        """About how many records are still to be read, if that is known."""
+        return None
 
-    def leave_open(self) -> None: ...
+    def expect(self, left: int | None) -> None:
+        """About so many records are still to be read; None if it has no end."""
+
+    def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
+        """So much was done since the last call; waits until the next batch may begin.
+
+        Raises `JobError` if the job was cancelled, and `LeaseLost`.
+        """
+        self.count(read, written)
+
+    def count(self, read: int, written: int = 0) -> None:
+        """Note the same where others wait for this work: it is not held back here.
+
+        Raises `JobError` if the job was cancelled, and `LeaseLost`.
+        """
+        if read:
+            self.on_read(read)
+
+    def note_one(self, size_bytes: int) -> None:
+        """One more record was read, which has about so many bytes; told in batches, as `note`."""
+        self._ones += 1
+        self._ones_bytes += size_bytes
+        bound = self.batch_records_max
+        if self._ones >= ONES_AT_ONCE or (bound is not None and self._ones >= bound):
+            self.flush()
+
+    def flush(self) -> None:
+        """Tell of the last ones."""
+        ones, size_bytes, self._ones, self._ones_bytes = self._ones, self._ones_bytes, 0, 0
+        if ones:
+            self.note(ones, 0, size_bytes)
+
+    def wait_for(self, reason: str) -> None:
+        """Say what the work itself waits for, such as a target that can't be reached; nothing once
+        it goes on."""
+
+    def leave_open(self) -> None:
+        """Say that there is more to do when this process has ended its work."""
 
 
-class ExclusiveJob:
+class ExclusiveJob(ProgressReporter):
     """A job that this process works on; to be used by one thread."""
 
     is_job = True
@@ -129,8 +167,9 @@ class ExclusiveJob:
         storage: Storage,
         about: ExclusiveWork,
         claimed: Range,
-        on_wait: Callable[[str], object],
+        on_wait: OnWait,
     ) -> None:
+        super().__init__()
         self.held: str | None = None
         """Why nobody may go on now."""
         self.ended: ZapdbError | None = None
@@ -158,13 +197,12 @@ class ExclusiveJob:
 
     @property
     def counts_bytes(self) -> bool:
-        """Whether `note` has a use for numbers of bytes."""
         return self._throttle.counts_bytes
 
     @property
     def batch_records_max(self) -> int | None:
-        """How many records the next batch should have at most: those of a fraction of a second at
-        the job's rate, or of half the time that a query may wait; None without such a bound."""
+        """Those of a fraction of a second at the job's rate, or of half the time that a query may
+        wait."""
         found = self._throttle.find_records_at_once()
         if self._throttle.has_ceiling and self._record_seconds is None:
             found = min(found, BATCH_RECORDS_MIN)
@@ -174,20 +212,14 @@ class ExclusiveJob:
 
     @property
     def left(self) -> int | None:
-        """About how many records are still to be read, if that is known."""
         read = self._before.read + self._read
         return max(0, self._expected - read) if self._expected else None
 
     def expect(self, left: int | None) -> None:
-        """About so many records are still to be read; None if it has no end."""
         self._expected = 0 if left is None else self._before.read + self._read + left
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:
-        """So much was done since the last call; waits until the next batch may begin.
-
-        Raises `JobError` if the job was cancelled, and `LeaseLost`.
-        """
-        self.count(read, written)
+        super().note(read, written)
         if read:
             self._record_seconds = (time.monotonic() - self._began) / read
         self._throttle.note(read, size_bytes, self._began)
@@ -204,22 +236,16 @@ class ExclusiveJob:
         self._began = time.monotonic()
 
     def count(self, read: int, written: int = 0) -> None:
-        """Note the same where others wait for this work: it is not held back here.
-
-        Raises `JobError` if the job was cancelled, and `LeaseLost`.
-        """
+        super().count(read)
         self._read += read
         self._written += written
         if self.ended is not None:
             raise self.ended
 
     def wait_for(self, reason: str) -> None:
-        """Say what the work itself waits for, such as a target that can't be reached; nothing once
-        it goes on."""
         self._waits_for = reason
 
     def leave_open(self) -> None:
-        """Say that there is more to do when this process has ended its work."""
         self.is_left_open = True
 
     def close(self, *, is_done: bool, error: str = "") -> None:
@@ -325,13 +351,14 @@ class ExclusiveJob:
         return now
 
 
-JobReporter = ExclusiveJob | SilentReporter
-"""The pace of work that is a job, or would be one if its row could be written."""
+def _log_wait(reason: str) -> None:
+    """Tell the application's log why a job waits."""
+    logger.info("a job waits: %s", reason)
 
 
 @contextmanager
 def working_on(
-    storage: Storage, about: ExclusiveWork, on_wait: Callable[[str], object]
+    storage: Storage, about: ExclusiveWork, on_wait: OnWait = _log_wait
 ) -> Iterator[ExclusiveJob]:
     """Work on an exclusive job in the block, at whose end it is done; an error leaves it open.
 
@@ -357,6 +384,40 @@ def working_on(
         raise
     finally:
         job.close(is_done=is_done, error=failure)
+
+
+def is_noted(session: Session) -> bool:
+    """Whether work of an application that begins now is a job: in a transaction nobody could see
+    it, and in a database that was opened read-only it could not be noted."""
+    return not session.storage.read_only and session.storage.connection().mode is None
+
+
+@contextmanager
+def noted_as_job(
+    session: Session,
+    kind: JobKind,
+    subject: str,
+    table: tuple[int, str] = (0, ""),
+    *,
+    on_wait: OnWait | None = None,
+    given: ProgressReporter | None = None,
+) -> Iterator[ProgressReporter]:
+    """Work on a job in the block, which notes each batch, or on the one that a caller has `given`.
+
+    The application is told in its log what the job waits for, if not by `on_wait`. A job that was
+    cancelled begins again. Raises `LeaseHeld` while a process works on the same one.
+    """
+    if given is not None or not is_noted(session):
+        yield given or ProgressReporter()
+        return
+    about = ExclusiveWork(kind, session.catalog.tenant, subject, *table)
+    with working_on(session.storage, about, on_wait or _log_wait) as job:
+        yield job
+
+
+def measure_value(value: Any) -> int:
+    """About how many bytes a value has, where they are counted."""
+    return len(value) if isinstance(value, str | bytes | list | dict) else NUMBER_SIZE_BYTES
 
 
 def _plan(storage: Storage, about: ExclusiveWork) -> None:

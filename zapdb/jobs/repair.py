@@ -17,7 +17,7 @@ from typing import Final
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.errors import CorruptionError, UnknownZone
-from zapdb.jobs.exclusive import ExclusiveWork, SilentReporter, working_on
+from zapdb.jobs.exclusive import ExclusiveWork, ProgressReporter, working_on
 from zapdb.limits import BATCH_RECORDS_MAX, PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -79,7 +79,7 @@ def repair_indexes(
     the job is cancelled.
     """
     if dry_run:
-        return _repair_all(storage, tenant, SilentReporter().note, dry_run=True)
+        return _repair_all(storage, tenant, ProgressReporter().note, dry_run=True)
     storage.require_writable()
     with working_on(storage, ExclusiveWork("repair", tenant, SUBJECT), on_wait) as job:
         return _repair_all(storage, tenant, job.note, dry_run=False)
@@ -107,7 +107,7 @@ class _Repair:
         self._catalog = catalog
         self._table = table
         self._index = index
-        self.note: Note = SilentReporter().note
+        self.note: Note = ProgressReporter().note
 
     def run(self, *, dry_run: bool) -> IndexRepair | None:
         """Repair it; None where it can't be read, or was dropped."""

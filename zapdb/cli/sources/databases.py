@@ -56,8 +56,7 @@ def import_tables(request: ImportRequest, output: Output) -> int:
         found = infer_tables(source, choice_of(request))
         fit_to_tables(found, db)
         kept = list[Checkpoint]()
-        with JobCounter(request.job(found.source)) as counter:
-            counter.begin()
+        with request.job(found.source) as counter:
             options = CopyOptions(
                 request.zone or datetime.UTC,
                 request.mode,
@@ -65,7 +64,7 @@ def import_tables(request: ImportRequest, output: Output) -> int:
                 skipped,
                 request.from_start,
                 counting(counter.add),
-                counter.pace,
+                counter.job,
             )
             copies = copy_tables(source, found, db, options, kept)
         forget_all(kept)
@@ -132,13 +131,12 @@ def follow_source(request: ImportRequest, output: Output) -> int:
                 tables=", ".join(found.left_out),
                 hint="give them a primary key, or leave them out with --exclude",
             )
-        with JobCounter(request.job(found.source)) as counter:
-            counter.begin()
+        with request.job(found.source) as counter:
             options = CopyOptions(
                 request.zone or datetime.UTC,
                 batch_records=request.batch,
                 progress=counting(counter.add),
-                pace=counter.pace,
+                pace=counter.job,
             )
             with Follower.opened(source, found, db, options) as follower:
                 copied = _going_on(follower.copy, source, counter)
@@ -179,7 +177,7 @@ def _going_on(action: Callable[[], T], source: SourceDatabase, counter: JobCount
                 print_note(f"waiting: {error.message}")
             is_told = True
         time.sleep(BUSY_POLL_SECONDS)
-        counter.pace.note(0)  # waits while the job is paused
+        counter.job.note(0)  # waits while the job is paused
 
 
 def _switch(follower: Follower, found: Inference, request: ImportRequest, output: Output) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from zapdb.cli.exclusive_jobs import JobCounter, place_of
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
-from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.sources.request import ImportRequest
@@ -78,7 +77,7 @@ def import_file(form: FileFormat, request: ImportRequest, output: Output) -> int
                 resumable=not request.atomic,
                 anew=request.from_start,
                 progress=lambda read: counter.add(read - counter.count),
-                pace=counter.pace if isinstance(counter, JobCounter) else None,
+                pace=counter.job,
             )
             with db.transaction() if request.atomic else nullcontext():
                 report = importer.run_and_keep(source, kept)
@@ -88,17 +87,16 @@ def import_file(form: FileFormat, request: ImportRequest, output: Output) -> int
 
 
 @contextmanager
-def _count(request: ImportRequest, table: tuple[int, str]) -> Iterator[ProgressCounter]:
+def _count(request: ImportRequest, table: tuple[int, str]) -> Iterator[JobCounter]:
     """Counts rows, for a job of the database if these are batches, and not one transaction."""
     if request.atomic:
-        with ProgressCounter("row") as counter:
+        with JobCounter("row") as counter:
             yield counter
         return
     subject = place_of(request.source)
     if request.is_stdin:
         subject = f"standard input of process {os.getpid()}"
-    with JobCounter(request.job(subject, table)) as counter:
-        counter.begin()
+    with request.job(subject, table) as counter:
         yield counter
 
 

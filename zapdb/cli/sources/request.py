@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ import typer
 
 from zapdb.cli.configuration import MigrationsOption
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.exclusive_jobs import CommandJob, OnlyLocalOption, refuse_spark
+from zapdb.cli.exclusive_jobs import JobCounter, OnlyLocalOption, counted_job, refuse_spark
 from zapdb.datasets import zone
 from zapdb.errors import UsageError
 from zapdb.imports import ImportMode
@@ -211,9 +212,11 @@ class ImportRequest(TenantOptions):
     def shown_source(self) -> str:
         return self.file.shown
 
-    def job(self, subject: str, table: tuple[int, str] = (0, "")) -> CommandJob:
-        """The job of this import, into a table with this number and name."""
+    def job(
+        self, subject: str, table: tuple[int, str] = (0, "")
+    ) -> AbstractContextManager[JobCounter]:
+        """The job of this import in a block, into a table with this number and name."""
         is_resumable = (
             bool(self.file.identity) or "://" in self.source or Path(self.source).is_dir()
         )
-        return CommandJob("import", subject, self, table, is_resumable=is_resumable)
+        return counted_job(self, "import", subject, table, is_resumable=is_resumable)

@@ -17,8 +17,7 @@ from msgspec import Struct
 from zapdb.database import Database
 from zapdb.errors import CorruptExport, UsageError
 from zapdb.files import mode_of_directory, replace_text_file
-from zapdb.jobs.exclusive import ProgressReporter
-from zapdb.jobs.exclusive_work import OnWait
+from zapdb.jobs.exclusive import OnWait, ProgressReporter
 from zapdb.transfer.export.directory import export_directory, make_empty
 from zapdb.transfer.export.export_loading import Loaded, check_export, load_export
 from zapdb.transfer.export.manifest import (
@@ -52,9 +51,6 @@ class ExportedTenants:
     manifests: dict[str, Manifest]
 
 
-def _ignore(_: int) -> None: ...
-
-
 def is_of_all_tenants(directory: str | Path) -> bool:
     """Whether a directory is an export of several tenants."""
     return (Path(directory) / LIST).is_file() or (Path(directory) / DIRECTORIES).is_dir()
@@ -66,7 +62,7 @@ def export_all_tenants(
     *,
     form: Form = "parquet",
     migrations: str | Path | None = None,
-    progress: Callable[[int], object] = _ignore,
+    progress: Callable[[int], object] = lambda _: None,
     pace: ProgressReporter | None = None,
 ) -> ExportedTenants:
     """Write an export of each tenant, each as of a moment of its own, into a new directory.
@@ -105,7 +101,7 @@ def load_all_tenants(
     directory: str | Path,
     url: str,
     *,
-    progress: Callable[[int], object] = _ignore,
+    progress: Callable[[int], object] = lambda _: None,
     on_wait: OnWait | None = None,
 ) -> dict[str, Loaded]:
     """Load each tenant of an export into a tenant of its name, which is made if it is missing.

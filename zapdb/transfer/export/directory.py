@@ -18,8 +18,7 @@ from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, InvalidMigration, InvalidValue, UsageError, ZapdbError
 from zapdb.files import mode_of_directory, require_path, writing_file
-from zapdb.jobs.exclusive import ProgressReporter
-from zapdb.jobs.exclusive_work import noted_as_job
+from zapdb.jobs.exclusive import ProgressReporter, noted_as_job
 from zapdb.migrations import Migration
 from zapdb.migrations.chain import Chain, MigrationFile, digest_chain, list_files
 from zapdb.migrations.document import DocumentText, read_document
@@ -46,7 +45,6 @@ from zapdb.transfer.export.manifest import (
     Form,
     Manifest,
 )
-from zapdb.transfer.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.transfer.export.record_digest import RecordDigest
 from zapdb.transfer.export.record_files import (
     TEXT_HINT,
@@ -83,7 +81,7 @@ def export_directory(
     *,
     form: Form = "parquet",
     migrations: str | Path | None = None,
-    progress: Progress = ignore_progress,
+    progress: Callable[[int], object] = lambda _: None,
     pace: ProgressReporter | None = None,
 ) -> Manifest:
     """Write all tables of a database's tenant, as of one moment, into a new directory.
@@ -103,12 +101,13 @@ def export_directory(
     job is cancelled, and `MissingExtra` for Parquet without `pyarrow`.
     """
     require_form(form, TEXT_HINT)
-    with noted_as_job(db._session, "export", realpath(directory)) as job:
-        return _export(db, Path(directory), form, migrations, ExportReporter(progress, pace or job))
+    with noted_as_job(db._session, "export", realpath(directory), given=pace) as job:
+        job.on_read = progress
+        return _export(db, Path(directory), form, migrations, job)
 
 
 def _export(
-    db: Database, target: Path, form: Form, migrations: str | Path | None, pace: ExportReporter
+    db: Database, target: Path, form: Form, migrations: str | Path | None, job: ProgressReporter
 ) -> Manifest:
     with db.snapshot() as snap:
         catalog = read_catalog(snap._session)
@@ -129,9 +128,9 @@ def _export(
                 [*settings],
                 db._storage.file_mode,
             )
-        if pace.work.is_job:
-            pace.work.expect(sum(table.count() for table, _ in state.tables))
-        return write_export(state, target, form, migrations, pace)
+        if job.is_job:
+            job.expect(sum(table.count() for table, _ in state.tables))
+        return write_export(state, target, form, migrations, job)
 
 
 def write_export(
@@ -139,7 +138,7 @@ def write_export(
     target: Path,
     form: Form,
     migrations: str | Path | None,
-    pace: ExportReporter,
+    job: ProgressReporter,
 ) -> Manifest:
     """Write what was read into a new directory; raises `UsageError` for one that is not empty."""
     mode = mode_of_directory(state.file_mode)
@@ -149,7 +148,7 @@ def write_export(
     (target / TABLES).mkdir(mode)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     tables = tuple(
-        _TableExport(table, schema, form, state.last, mode).write(target, pace)
+        _TableExport(table, schema, form, state.last, mode).write(target, job)
         for table, schema in state.tables
     )
     position = state.chain.end
@@ -201,11 +200,11 @@ class _TableExport:
     mode: int
     """Of a directory that is made."""
 
-    def write(self, directory: Path, pace: ExportReporter) -> ExportedTable:
+    def write(self, directory: Path, job: ProgressReporter) -> ExportedTable:
         """Write the table's files."""
         numbers = {f.name: self.last[f.number] for f in self.schema.fields if f.number in self.last}
         with naming_table(self.schema.name):
-            records = self._write_records(directory, pace)
+            records = self._write_records(directory, job)
         return structs.replace(records, sequences=numbers, archive=self._write_archive(directory))
 
     def _write_archive(self, directory: Path) -> ExportedArchive | None:
@@ -219,14 +218,14 @@ class _TableExport:
                 digest.add(line)
         return ExportedArchive(file, digest.values, str(digest))
 
-    def _write_records(self, directory: Path, pace: ExportReporter) -> ExportedTable:
+    def _write_records(self, directory: Path, job: ProgressReporter) -> ExportedTable:
         file = f"{TABLES}/{self.schema.name}.{self.form}"
         path = directory / file
         if self.form == "parquet":
             with writing_file(path) as stream:
-                return self._with_long_numbers(file, partial(self._write_parquet, stream, pace))
+                return self._with_long_numbers(file, partial(self._write_parquet, stream, job))
         with writing_file(path) as binary:
-            digest = self._write_lines(binary, pace)
+            digest = self._write_lines(binary, job)
         return ExportedTable(self.schema.name, file, digest.records, str(digest))
 
     def _with_long_numbers(
@@ -237,25 +236,27 @@ class _TableExport:
         return ExportedTable(self.schema.name, file, digest.records, str(digest), tuple(as_text))
 
     def _write_parquet(
-        self, stream: IO[bytes], pace: ExportReporter, as_text: list[str]
+        self, stream: IO[bytes], job: ProgressReporter, as_text: list[str]
     ) -> TableDigest:
         from zapdb.transfer.export.content_digest import TableDigest
 
         stream.seek(0)
         stream.truncate()
         digest, reader = TableDigest(self.schema), self.table.to_arrow(as_text=as_text)
-        write_batches(reader.schema, _pass(digest, reader), stream, pace.note)
+        write_batches(
+            reader.schema, _pass(digest, reader), stream, lambda read, size: job.note(read, 0, size)
+        )
         return digest
 
-    def _write_lines(self, stream: IO[bytes], pace: ExportReporter) -> RecordDigest:
+    def _write_lines(self, stream: IO[bytes], job: ProgressReporter) -> RecordDigest:
         digest = RecordDigest(self.schema)
         with open(stream.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
             make = csv_writer if self.form == "csv" else json_writer
             write = make(self.schema, text)
             for record in self.table.scan():
                 digest.add(record)
-                pace.note_line(write(record))
-            pace.flush()
+                job.note_one(write(record))
+            job.flush()
         return digest
 
 

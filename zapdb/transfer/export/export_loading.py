@@ -25,8 +25,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.jobs.exclusive import ProgressReporter
-from zapdb.jobs.exclusive_work import OnWait, measure_value, noted_as_job
+from zapdb.jobs.exclusive import OnWait, ProgressReporter, measure_value, noted_as_job
 from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.migrations.chain import digest_chain, load_directory
 from zapdb.records.record_lines import read_lines
@@ -73,15 +72,12 @@ class Loaded:
     moment: int | None = None
 
 
-def _ignore(_: int) -> None: ...
-
-
 def load_export(
     directory: str | Path,
     url: str,
     *,
     tenant: str = DEFAULT_TENANT_NAME,
-    progress: Callable[[int], object] = _ignore,
+    progress: Callable[[int], object] = lambda _: None,
     on_wait: OnWait | None = None,
 ) -> Loaded:
     """Load an exported directory into a database that has no records yet, and verify it.
@@ -97,7 +93,8 @@ def load_export(
         _require_same_chain(db, manifest, source)
         db.admin.run_jobs()
         with noted_as_job(db._session, "import", realpath(source), on_wait=on_wait) as job:
-            return _load(db, manifest, source, _LoadPace(progress, job))
+            job.on_read = progress
+            return _load(db, manifest, source, job)
 
 
 def check_export(source: Path) -> Manifest:
@@ -184,34 +181,15 @@ def _changed_migrations(source: Path) -> CorruptExport:
     )
 
 
-@dataclass(frozen=True)
-class _LoadPace:
-    """Tells the caller and the job of records that are loaded."""
-
-    progress: Callable[[int], object]
-    work: ProgressReporter
-
-    def note(self, batch: list[Values]) -> None:
-        self.progress(len(batch))
-        size_bytes = 0
-        if self.work.counts_bytes:
-            size_bytes = sum(measure_value(value) for values in batch for value in values.values())
-        self.work.note(len(batch), len(batch), size_bytes)
-
-    def find_size(self, suiting: int) -> int:
-        """How many records the next batch may have."""
-        return min(suiting, self.work.batch_records_max or suiting)
-
-
-def _load(db: Database, manifest: Manifest, source: Path, pace: _LoadPace) -> Loaded:
+def _load(db: Database, manifest: Manifest, source: Path, job: ProgressReporter) -> Loaded:
     inserted = 0
     if manifest.form == "parquet":
         from zapdb.transfer.export.parquet_files import require_columns
 
         require_columns(db, manifest, source)
-    pace.work.expect(sum(table.records for table in manifest.tables))
+    job.expect(sum(table.records for table in manifest.tables))
     for found in _in_order(db, manifest):
-        inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(pace)
+        inserted += _TableLoad(db, db.table(found.name), source, found, manifest).run(job)
         _load_beside(db, db.table(found.name), source, found)
     _compare(db, manifest, source)
     _verify(db)
@@ -276,15 +254,18 @@ class _TableLoad:
     exported: ExportedTable
     manifest: Manifest
 
-    def run(self, pace: _LoadPace) -> int:
+    def run(self, job: ProgressReporter) -> int:
         """Insert what is not there yet; returns how many records."""
         is_empty = self.table.first() is None
         inserted, stream = 0, self._read()
         size = INSERT_BATCH_RECORDS if is_empty else KEYS_PER_STATEMENT
         session = self.db._session
-        while batch := list(islice(stream, pace.find_size(size))):
+        while batch := list(islice(stream, min(size, job.batch_records_max or size))):
             inserted += session.run(partial(self._insert, batch, is_empty))
-            pace.note(batch)
+            size_bytes = 0
+            if job.counts_bytes:
+                size_bytes = sum(measure_value(value) for one in batch for value in one.values())
+            job.note(len(batch), len(batch), size_bytes)
         return inserted
 
     def _insert(self, batch: list[Values], is_empty: bool) -> int:

@@ -7,20 +7,18 @@ values of fields that were dropped before the moment are left out.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from collections.abc import Callable
 from os.path import realpath
 from pathlib import Path
 
 from zapdb.database.past import Past
 from zapdb.errors import UsageError
-from zapdb.jobs.exclusive import ProgressReporter
-from zapdb.jobs.exclusive_work import noted_as_job
+from zapdb.jobs.exclusive import ProgressReporter, noted_as_job
 from zapdb.past.reading.chain_at import read_chain_at
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.transfer.export.directory import ExportedState, write_export
 from zapdb.transfer.export.exported_settings import list_exported_settings
 from zapdb.transfer.export.manifest import ExportedMoment, Form, Manifest
-from zapdb.transfer.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.transfer.export.record_files import TEXT_HINT, require_form
 
 
@@ -30,7 +28,7 @@ def export_past(
     *,
     form: Form = "parquet",
     migrations: str | Path | None = None,
-    progress: Progress = ignore_progress,
+    progress: Callable[[int], object] = lambda _: None,
     pace: ProgressReporter | None = None,
 ) -> Manifest:
     """Write all tables as they were at a moment, `db.at(…)`, into a new directory, with the
@@ -46,12 +44,13 @@ def export_past(
     without `pyarrow`.
     """
     require_form(form, TEXT_HINT)
-    noted = noted_as_job(past._session, "export", realpath(directory))
-    with noted if pace is None else nullcontext(pace) as job, past:
+    noted = noted_as_job(past._session, "export", realpath(directory), given=pace)
+    with noted as job, past:
+        job.on_read = progress
         state = _read_state(past)
         if job.is_job:
             job.expect(sum(table.count() for table, _ in state.tables))
-        return write_export(state, Path(directory), form, migrations, ExportReporter(progress, job))
+        return write_export(state, Path(directory), form, migrations, job)
 
 
 def _read_state(past: Past) -> ExportedState:

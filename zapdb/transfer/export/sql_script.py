@@ -6,7 +6,7 @@ import datetime
 import decimal
 import math
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -20,13 +20,11 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.database import Database, Table
 from zapdb.errors import UsageError
 from zapdb.files import writing_file
-from zapdb.jobs.exclusive import ProgressReporter
-from zapdb.jobs.exclusive_work import noted_as_job
+from zapdb.jobs.exclusive import ProgressReporter, noted_as_job
 from zapdb.release import __version__
 from zapdb.schema import Field, Index, Now, TableSchema
 from zapdb.schema.model import free_name
 from zapdb.storage.sequences import read_last_numbers
-from zapdb.transfer.export.pace import ExportReporter, Progress, ignore_progress
 from zapdb.transfer.export.plain_checks import check_sql
 from zapdb.transfer.export.plain_tables import (
     SYSTEM_COLUMNS,
@@ -70,7 +68,7 @@ def export_sql(
     path: str | Path,
     engine: ScriptEngine,
     *,
-    progress: Progress = ignore_progress,
+    progress: Callable[[int], object] = lambda _: None,
     pace: ProgressReporter | None = None,
 ) -> Script:
     """Write all tables of a database's tenant, as of one moment, as a script for `psql` or
@@ -85,15 +83,15 @@ def export_sql(
     if target.is_dir():
         raise UsageError("this is a directory", path=target, hint="give the name of a file")
     with (
-        noted_as_job(db._session, "export", realpath(target)) as job,
+        noted_as_job(db._session, "export", realpath(target), given=pace) as job,
         db.snapshot() as snap,
         writing_file(target, db._storage.file_mode) as stream,
     ):
+        job.on_read = progress
         catalog = read_catalog(snap._session)
         with snap._session.connected() as connection:
             last = read_last_numbers(connection, catalog.tenant)
-        told = ExportReporter(progress, pace or job)
-        writer = _ScriptWriter(engine, catalog, stream, told, last)
+        writer = _ScriptWriter(engine, catalog, stream, job, last)
         writer.begin(db)
         for name in writer.catalog.tables:
             with naming_table(name):
@@ -107,7 +105,7 @@ class _ScriptWriter:
     engine: ScriptEngine
     catalog: TenantCatalog
     stream: IO[bytes]
-    pace: ExportReporter
+    job: ProgressReporter
     last: Mapping[int, int]
     """The last numbers of sequences, by the number of the field."""
     records: dict[str, int] = field(default_factory=dict)
@@ -313,9 +311,9 @@ class _ScriptWriter:
             self._note_large(plain, row)
             text = "\t".join(map(copy_text, row))
             self.line(text)
-            self.pace.note_line(len(text))
+            self.job.note_one(len(text))
             count += 1
-        self.pace.flush()
+        self.job.flush()
         self.line("\\.")
         return count
 
@@ -325,7 +323,7 @@ class _ScriptWriter:
             texts = [", ".join(map(sqlite_literal, plain.columns, row)) for row in some]
             joined = "),\n(".join(texts)
             self.line(f"INSERT INTO {quote_name(plain.name)} VALUES\n({joined});")
-            self.pace.note(len(some), len(joined))
+            self.job.note(len(some), 0, len(joined))
             count += len(some)
         return count
 

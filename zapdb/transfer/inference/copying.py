@@ -18,7 +18,7 @@ from zapdb.database import Database
 from zapdb.errors import ZapdbError
 from zapdb.imports import Checkpoint, Importer, ImportMode, ImportReport
 from zapdb.imports.importer import Skipped
-from zapdb.jobs.exclusive import JobReporter
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.transfer.inference.copy_plans import CopyPlan, plan_tables
 from zapdb.transfer.inference.inferred import Inference, InferredField
 from zapdb.transfer.inference.source_database import SourceDatabase
@@ -36,7 +36,7 @@ class CopyOptions:
     skipped: Skipped | None = None
     anew: bool = False
     progress: Callable[[int], object] = field(default=lambda _: None)
-    pace: JobReporter | None = None
+    pace: ProgressReporter | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,5 +176,5 @@ class Copier:
             resumable=True,
             anew=options.anew,
             progress=options.progress,
-            pace=options.pace,
+            pace=options.pace or ProgressReporter(),
         )

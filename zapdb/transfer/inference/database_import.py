@@ -11,7 +11,7 @@ from zapdb.errors import UsageError
 from zapdb.imports import Checkpoint, ImportMode, SkippedRow, forget_all
 from zapdb.imports.column_matching import require_fields
 from zapdb.imports.skipped_list import SkippedList
-from zapdb.jobs.exclusive_work import OnWait, noted_as_job
+from zapdb.jobs.exclusive import OnWait, noted_as_job
 from zapdb.schema import TableSchema
 from zapdb.transfer.inference.choice import TableChoice
 from zapdb.transfer.inference.copying import CopyOptions, TableCopy, copy_tables

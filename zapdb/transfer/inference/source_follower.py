@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -32,8 +32,7 @@ from zapdb.errors import ConstraintViolation, ReferenceViolation, StorageError, 
 from zapdb.imports import Checkpoint, Importer, SourceRow, forget_all
 from zapdb.imports.checkpoint import checkpoint_id
 from zapdb.imports.row_batches import Refused, batched, write_batch, write_together
-from zapdb.jobs.exclusive import JobReporter, SilentReporter
-from zapdb.jobs.exclusive_work import OnWait, noted_as_job
+from zapdb.jobs.exclusive import OnWait, ProgressReporter, noted_as_job
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, TransactionMode
 from zapdb.tables.bulk import remove_together
@@ -91,7 +90,7 @@ class Follower:
         db: Database,
         options: CopyOptions,
         checkpoint: Checkpoint,
-        job: JobReporter,
+        job: ProgressReporter,
     ) -> None:
         self._source = source
         self._plans = plans
@@ -132,8 +131,10 @@ class Follower:
         tenant = db._session.catalog.tenant
         names = ",".join(plan.name for plan in plans)
         name = checkpoint_id(tenant, 0, f"follow {source.shown} {names}")
-        noted = noted_as_job(db._session, "import", source.shown, on_wait=on_wait)
-        with noted if options.pace is None else nullcontext(options.pace) as job:
+        noted = noted_as_job(
+            db._session, "import", source.shown, on_wait=on_wait, given=options.pace
+        )
+        with noted as job:
             checkpoint = Checkpoint.claim(db._storage, name, source.shown, anew=False)
             made = cls(source, plans, db, replace(options, pace=job), checkpoint, job)
             try:
@@ -549,10 +550,11 @@ class Follower:
             self._save(self._checkpoint.state)
 
 
-class _HurriedPace(SilentReporter):
+class _HurriedPace(ProgressReporter):
     """Counts for a job that is not held back."""
 
-    def __init__(self, job: JobReporter) -> None:
+    def __init__(self, job: ProgressReporter) -> None:
+        super().__init__()
         self._job = job
 
     def note(self, read: int, written: int = 0, size_bytes: int = 0) -> None:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from zapdb.database import Database
-from zapdb.jobs.exclusive_work import noted_as_job
+from zapdb.jobs.exclusive import noted_as_job
 from zapdb.transfer.mirror.mirror import Mirror
 from zapdb.transfer.mirror.mirror_run import begin_mirror, run_mirror
 from zapdb.transfer.mirror.mirror_structure import MirrorReport

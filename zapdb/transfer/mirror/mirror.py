@@ -36,7 +36,7 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
-from zapdb.jobs.exclusive import ProgressReporter, SilentReporter
+from zapdb.jobs.exclusive import ProgressReporter
 from zapdb.log.change_log import START, Bookmark, ChangeLog
 from zapdb.log.stamps import LogSnapshot
 from zapdb.transfer.mirror.batch import ChangeBatch, LongField, TableChanges, collect_batch, rows_of
@@ -116,7 +116,7 @@ class Mirror:
         self.source = read_source(db)
         self.passes: dict[int, CheckPass] = {}
         """The comparisons that are under way, by table number."""
-        self.pace: ProgressReporter = SilentReporter()
+        self.pace = ProgressReporter()
         """The job that it is."""
         self._remade: set[int] = set()
         """The tables that have to be made anew, by number."""

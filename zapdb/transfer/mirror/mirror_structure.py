@@ -8,8 +8,7 @@ from typing import Final
 
 from zapdb.activation import TableDescriptor
 from zapdb.database import Database, Snapshot
-from zapdb.jobs.exclusive import ProgressReporter
-from zapdb.jobs.exclusive_work import measure_value
+from zapdb.jobs.exclusive import ProgressReporter, measure_value
 from zapdb.log.stamps import LogSnapshot
 from zapdb.transfer.export.plain_tables import PlainTable
 from zapdb.transfer.export.snapshots import read_catalog
