@@ -32,6 +32,7 @@ RESTORE_NOTE = (
 ADD_WEIGHT = "add_field: {table: items, field: {name: weight, type: integer, default: 7}}"
 ADD_SHAPE = ADD_WEIGHT.replace("weight", "shape")
 DROP_ITEMS = "drop_table: {table: items, records: archive}"
+DISCARD_ITEMS = "drop_table: {table: items, records: discard}"
 RESTORE_ITEMS = "restore_table: {table: items, archived_by: {}}"
 TEXT_SIZE = (
     "change_type: {table: items, field: size, type: string, default: '0', up: 'text(size)',"
@@ -50,6 +51,16 @@ LIVES = {
     "restored field rolled back": (DROP_NOTE, RESTORE_NOTE, WRITE, BACK, WRITE, ADD_COLOR),
     "restored table": (ADD_COLOR, DROP_ITEMS, RESTORE_ITEMS, WRITE, ADD_WEIGHT),
     "dropped table rolled back": (DROP_ITEMS, BACK, WRITE, ADD_COLOR, CONVERT),
+    "discarded table rolled back": (DISCARD_ITEMS, BACK, WRITE, ADD_COLOR, CONVERT),
+    "discarded table comes back twice": (
+        DISCARD_ITEMS,
+        BACK,
+        ADD_COLOR,
+        WRITE,
+        DROP_ITEMS,
+        BACK,
+        ADD_WEIGHT,
+    ),
     "pruned table": (DROP_ITEMS, PRUNE, RESTORE_ITEMS, WRITE, ADD_COLOR),
 }
 

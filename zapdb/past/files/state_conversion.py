@@ -47,6 +47,7 @@ logger = logging.getLogger("zapdb.history")
 _PREFIX: Final = encode_prefix(UNSTORED)
 OF_THE_TABLE: Final = 0
 """In place of a field: the records of a table that was dropped."""
+_NOT_STORED: Final = "the migrations of then are not stored"
 _NOT_BEFORE: Final = "no file has the records to which a rollback went back"
 
 
@@ -104,7 +105,9 @@ class StateConverter:
         self._doubt = ended.doubt
         is_back = self._entry.event == "rollback" and not is_dropped
         # Where archived values were pruned, an era begins whose records are the same.
-        if is_back and not self._has_same_records(source):
+        if is_dropped and self._are_discarded(source):
+            pass  # it came back empty
+        elif is_back and not self._has_same_records(source):
             self._convert_back(source)
         else:
             self._convert_forwards(source)
@@ -157,7 +160,7 @@ class StateConverter:
     def _convert_forwards(self, source: StoredEra) -> None:
         way = self._eras.find_path(source.entry, self._entry)
         if way is None:
-            raise _NotKnown("the migrations of then are not stored")
+            raise _NotKnown(_NOT_STORED)
         pruned = self._find_pruned(source, way)
         if OF_THE_TABLE in pruned:
             return  # it came back empty
@@ -174,6 +177,12 @@ class StateConverter:
                 made = [self._convert(record, way.program) for record in records]
             self._add(rows, self._schema, made)
             self._write(rows.take())
+
+    def _are_discarded(self, source: StoredEra) -> bool:
+        found = self._eras.are_discarded_after(source)
+        if found is None:
+            raise _NotKnown(_NOT_STORED)
+        return found
 
     def _find_pruned(self, source: StoredEra, way: EraPath) -> set[int]:
         """Return the fields whose archived values were pruned since the end of an era, 0 for the

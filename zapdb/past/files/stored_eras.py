@@ -151,6 +151,23 @@ class TableEras:
             made.event == "drop" and moment == ended + 1 for moment, made in self._events
         )
 
+    def are_discarded_after(self, era: StoredEra) -> bool | None:
+        """Whether the drop of the table behind an era discarded its records: then it came back
+        empty. None if the migrations of then are not stored."""
+        later = self._working.revisions.list_of(self.table)
+        behind = (one for one in later if one.revision > era.entry.revision)
+        drop = next((one for one in behind if one.event == "drop"), None)
+        if drop is None:
+            return False
+        chain = self._catalog.chain
+        if not _has_migration(chain, drop):
+            with self._working.storage.transaction(TransactionMode.READ) as connection:
+                then = _read_chain(connection, drop)
+            if then is None or not _has_migration(then, drop):
+                return None
+            chain = then
+        return chain.schema_at(drop.position).table_active_or_archived(self.table) is None
+
     def find_archiving(self, era: StoredEra) -> int:
         """Return the moment since which what an era has archived was archived, as far as the eras
         before it tell: behind the last one with another list of archived fields."""
@@ -202,11 +219,15 @@ class TableEras:
         return chain
 
     def _is_on(self, chain: Chain, entry: RevisionEntry) -> bool:
-        at = entry.position
-        if not chain.start < at <= chain.end or chain.at(at).digest != entry.digest:
+        if not _has_migration(chain, entry):
             return False
-        table = chain.schema_at(at).table_active_or_archived(self.table)
+        table = chain.schema_at(entry.position).table_active_or_archived(self.table)
         return table == self._working.revisions.schema_of(entry)
+
+
+def _has_migration(chain: Chain, entry: RevisionEntry) -> bool:
+    at = entry.position
+    return chain.start < at <= chain.end and chain.at(at).digest == entry.digest
 
 
 def _read_chain(connection: Connection, entry: RevisionEntry) -> Chain | None:
