@@ -165,6 +165,30 @@ def test_each_moment_is_exact(
         assert told.get(moment, state) == state, moment
 
 
+CHANGE_DEFAULT = "change_default: {table: items, field: size, default: 3}"
+
+
+@pytest.mark.parametrize("later", [(TEXT_SIZE, WRITE), (TEXT_SIZE, WRITE, BACK, WRITE)])
+def test_the_migration_that_an_era_began_with_may_be_rolled_back_in_it(
+    workspace: Workspace, tmp_path: Path, later: tuple[str, ...]
+) -> None:
+    """H1: its records have the same bytes before, so the era goes on; a late follower converts them
+    by a chain that has the migration no more."""
+    life = Life(workspace, random.Random(1))
+    life.write()
+    life.step(CHANGE_DEFAULT)
+    begin(life.db, tmp_path / "store")
+    begins = max(life.states)
+    life.step(BACK)
+    life.write()
+    for what in (*later, ADD_COLOR):
+        life.step(what)
+    flush(life.db)
+    check_store(life.db)
+    for moment in (moment for moment in life.states if moment >= begins):
+        assert read_state(life.db.at(moment)) == life.states[moment], moment
+
+
 def test_values_changed_before_the_first_checkpoint_leave_a_gap(
     workspace: Workspace, tmp_path: Path
 ) -> None:

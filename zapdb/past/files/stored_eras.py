@@ -4,7 +4,7 @@ which records changed in it, and how records of one era become those of a later 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -159,14 +159,11 @@ class TableEras:
         drop = next((one for one in behind if one.event == "drop"), None)
         if drop is None:
             return False
-        chain = self._catalog.chain
-        if not _has_migration(chain, drop):
-            with self._working.storage.transaction(TransactionMode.READ) as connection:
-                then = _read_chain(connection, drop)
-            if then is None or not _has_migration(then, drop):
-                return None
-            chain = then
-        return chain.schema_at(drop.position).table_active_or_archived(self.table) is None
+        for chain in self._list_chains(drop):
+            if _has_migration(chain, drop):
+                kept = chain.schema_at(drop.position).table_active_or_archived(self.table)
+                return kept is None
+        return None
 
     def find_archiving(self, era: StoredEra) -> int:
         """Return the moment since which what an era has archived was archived, as far as the eras
@@ -193,30 +190,42 @@ class TableEras:
         one; None if that has not both."""
         if self._working.revisions.goes_on(earlier, later):
             return EraPath()
-        chain = self._find_chain(earlier, later)
-        if chain is None:
-            return None
-        places = self.table, earlier.position, later.position
-        return EraPath(chain.program(*places, self._catalog.zones), chain.conversion_plan(*places))
+        return self._find_path(earlier, later, is_undone=False)
 
     def find_forwards(self, later: RevisionEntry, back: RevisionEntry) -> EraPath | None:
         """Return the way that a rollback to an entry has undone; None if the chain has not both."""
-        chain = self._find_chain(later, back)
-        if chain is None:
-            return None
-        places = self.table, back.position, later.position
-        return EraPath(chain.program(*places, self._catalog.zones), chain.conversion_plan(*places))
+        return self._find_path(later, back, is_undone=True)
 
-    def _find_chain(self, earlier: RevisionEntry, later: RevisionEntry) -> Chain | None:
-        """Return the chain of now that has two entries, or that of the later one."""
-        chain = self._catalog.chain
-        if not (self._is_on(chain, earlier) and self._is_on(chain, later)):
-            with self._working.storage.transaction(TransactionMode.READ) as connection:
-                then = _read_chain(connection, later)
-            if then is None or not (self._is_on(then, earlier) and self._is_on(then, later)):
-                return None
-            chain = then
-        return chain
+    def _find_path(
+        self, earlier: RevisionEntry, later: RevisionEntry, *, is_undone: bool
+    ) -> EraPath | None:
+        same = self._list_same(earlier, later)
+        for chain in self._list_chains(later):
+            known = next((one for one in same if self._is_on(chain, one)), None)
+            if known is not None and self._is_on(chain, later):
+                since, until = known.position, later.position
+                places = (self.table, until, since) if is_undone else (self.table, since, until)
+                program = chain.program(*places, self._catalog.zones)
+                return EraPath(program, chain.conversion_plan(*places))
+        return None
+
+    def _list_same(self, earlier: RevisionEntry, later: RevisionEntry) -> list[RevisionEntry]:
+        """Return the entries before another one whose records are those of an earlier one, the
+        newest first: the migration with which an era began may be rolled back in it."""
+        revisions = self._working.revisions
+        return [
+            one
+            for one in reversed(revisions.list_of(self.table))
+            if earlier.revision <= one.revision < later.revision and revisions.goes_on(earlier, one)
+        ]
+
+    def _list_chains(self, entry: RevisionEntry) -> Iterator[Chain]:
+        """Yield the chain of now, and that of an entry; of a rollback, with the migration."""
+        yield self._catalog.chain
+        with self._working.storage.transaction(TransactionMode.READ) as connection:
+            then = _read_chain(connection, entry)
+        if then is not None:
+            yield then
 
     def _is_on(self, chain: Chain, entry: RevisionEntry) -> bool:
         if not _has_migration(chain, entry):
