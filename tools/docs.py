@@ -19,7 +19,7 @@ import typer
 
 from zapdb import errors, limits, logs, metrics
 from zapdb.catalog.row_kinds import KINDS
-from zapdb.catalog.row_values import catalog_schema
+from zapdb.catalog.rows import catalog_schema
 from zapdb.catalog.settings import PROFILES, SETTINGS
 from zapdb.database.metrics_text import FAMILIES
 from zapdb.expressions import FUNCTIONS, SPECIAL

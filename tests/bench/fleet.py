@@ -10,7 +10,7 @@ import sqlalchemy as sa
 import zapdb
 from tests.bench.databases import TITLES, Bench, Engine, Migrations, opened
 from tests.bench.measure import Row, take_turns
-from zapdb.activation.all_tenants_migration import migrate_all_tenants, read_all_tenants
+from zapdb.activation.up import migrate_all_tenants, read_all_tenants
 from zapdb.catalog.tenants import add_tenant
 from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fixed_tables import CATALOG

@@ -18,7 +18,6 @@ from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.schema_history import read_entries
 from zapdb.database import Database
 from zapdb.log import (
-    change_pages,
     followed_moments,
     last_changes,
     rewinding,
@@ -67,7 +66,7 @@ AT_A_TIME = (
     (rewriting, "HISTORY_FILE_SIZE_BYTES", 1),
     (layers, "LAYERS_MAX", 2),
     (log_batches, "DECODED_ROWS", 2),
-    (change_pages, "HISTORY_PAGE_CHANGES", 3),
+    (followed_moments, "HISTORY_PAGE_CHANGES", 3),
     (followed_moments, "FOLLOWED_PAGE", 3),
     (last_changes, "LAST_CHANGES_PAGE", 2),
     (stored_records, "LAST_CHANGES_PAGE", 2),

@@ -16,7 +16,7 @@ from zapdb.database import Database
 from zapdb.errors import HistoryGap, UnknownField, UnknownName, UsageError
 from zapdb.past.reading import stored_audit
 from zapdb.sql import (
-    audit_relation as sql_audit,
+    past_relations as sql_audit,
 )
 
 

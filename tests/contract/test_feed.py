@@ -43,7 +43,7 @@ from zapdb.catalog.row_kinds import (
     IndexRow,
     SettingRow,
 )
-from zapdb.catalog.row_values import catalog_schema, dump_row, load_row
+from zapdb.catalog.rows import catalog_schema, dump_row, load_row
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Storage, TransactionMode

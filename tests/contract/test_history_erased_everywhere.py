@@ -24,7 +24,7 @@ from tests.contract.test_history_erased import (
 )
 from tests.support import GUARD_SECONDS, Workspace
 from zapdb.catalog import rows
-from zapdb.catalog.entry_tables import retire_entries
+from zapdb.catalog.retired_tables import retire_entries
 from zapdb.catalog.row_kinds import KINDS, EntryTableRow
 from zapdb.database import Database
 from zapdb.jobs.job import insert_ranges

@@ -43,7 +43,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.log import (
-    change_pages,
+    followed_moments,
 )
 from zapdb.past.files import (
     baseline,
@@ -95,7 +95,7 @@ def test_every_moment_in_files_is_what_it_was(
     workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     rnd = random.Random(seed)
-    monkeypatch.setattr(change_pages, "HISTORY_PAGE_CHANGES", 3)  # transactions have many parts
+    monkeypatch.setattr(followed_moments, "HISTORY_PAGE_CHANGES", 3)  # transactions have many parts
     db, states, later = logged(workspace), dict[int, State](), list(LATER)
     for _ in range(5):
         write_some(db, rnd)

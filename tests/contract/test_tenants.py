@@ -15,9 +15,14 @@ from tests.lookups import find
 from tests.support import GUARD_SECONDS, LIVE, Workspace, count_statements, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.all_tenants_migration import migrate_all_tenants, read_all_tenants
 from zapdb.activation.tenant_removal import remove_tenant
-from zapdb.activation.up import MigrationChoice, catch_up, migrate_up
+from zapdb.activation.up import (
+    MigrationChoice,
+    catch_up,
+    migrate_all_tenants,
+    migrate_up,
+    read_all_tenants,
+)
 from zapdb.catalog import DEFAULT_TENANT, retired_tables, rows, tenants
 from zapdb.catalog.cluster.cluster_status import read_leases
 from zapdb.catalog.row_kinds import IndexRow, SettingRow, Tenant

@@ -16,7 +16,7 @@ import pytest
 from tests import processes
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, lose_connections, wait_until
-from zapdb.activation.all_tenants_migration import migrate_all_tenants
+from zapdb.activation.up import migrate_all_tenants
 from zapdb.catalog.cache import load_cache
 from zapdb.catalog.cluster.cluster_status import evict_nodes
 from zapdb.catalog.cluster.nodes import list_nodes

@@ -15,9 +15,9 @@ from tests.blobs import NO_BLOBS
 from tests.native.codecs import DECLINED, exact, outcome, pair_of
 from tests.strategies import PLACE, STATE, TYPES
 from tests.zoned import ZONES
-from zapdb.catalog import row_values
+from zapdb.catalog import rows
 from zapdb.catalog.row_kinds import KINDS
-from zapdb.catalog.row_values import dump_row, load_row
+from zapdb.catalog.rows import dump_row, load_row
 from zapdb.errors import (
     BlobMissing,
     CorruptCatalog,
@@ -212,7 +212,7 @@ def read_catalog_row(data: bytes) -> None:
     """A row's value: of the form that its kind has, of a later format, or corrupt."""
     kind = sorted(KINDS)[data[0] % len(KINDS)]
     try:
-        row = row_values.decode_row(KINDS[kind], "key", data[1:].decode("utf-8", "replace"))
+        row = rows.decode_row(KINDS[kind], "key", data[1:].decode("utf-8", "replace"))
     except (CorruptCatalog, IncompatibleVersion):
         return
     assert load_row(KINDS[kind], row.key, dump_row(row)) == row

@@ -31,7 +31,6 @@ LOOPS = {
     "activation/tenant_removal.py": DELETES,
     "aio/calls.py": WORK,
     "aio/workers.py": "empties a queue",
-    "catalog/entry_tables.py": DELETES,
     "catalog/retired_tables.py": DELETES,
     "typed/model_names.py": "makes names without end: a caller takes the first that is free",
     "transfer/mirror/mirror_run.py": WORK,

@@ -60,7 +60,6 @@ HEAVY_MODULES = {
     "zapdb.imports.arrow_rows": "pyarrow",
     "zapdb.tables.pandas_frames": "pandas",
     "zapdb.sql": "duckdb",
-    "zapdb.sql.frame": "pandas",
     "zapdb.transfer.export.content_digest": "pyarrow",
     "zapdb.transfer.export.parquet_files": "pyarrow",
     "zapdb.past.reading.verification": "pyarrow",

@@ -16,11 +16,14 @@ from zapdb.activation.descriptors import (
 )
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog import rows, schema_history
-from zapdb.catalog.entry_tables import assign_entry_table, retire_entries
-from zapdb.catalog.retired_tables import retire_record_table
+from zapdb.catalog.retired_tables import (
+    assign_entry_table,
+    retire_entries,
+    retire_record_table,
+)
 from zapdb.catalog.row_kinds import ConstraintRow, ConstraintState, IndexRow, Tenant
 from zapdb.catalog.schema_events import append_position_event
-from zapdb.catalog.writable_formats import format_to_write
+from zapdb.catalog.schema_history import format_to_write
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
 from zapdb.records import Layout, copied_from

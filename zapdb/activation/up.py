@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,20 +22,29 @@ from zapdb.activation.activate import activate, precompute_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
 from zapdb.catalog.cluster import leases
-from zapdb.catalog.cluster.blocked_activation import BlockedActivation, find_reachable_position
 from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.cluster.level import check_level, level_of, require_level, try_upgrade_storage
+from zapdb.catalog.cluster.nodes import BlockedActivation, find_reachable_position
 from zapdb.catalog.retired_tables import sweep_retired
+from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.stored_migrations import (
     CounterAllocator,
     provisional_numbers,
+    read_chain_state,
     rolled_back_digests,
     store,
 )
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
+from zapdb.catalog.tenants import list_tenants
 from zapdb.catalog.zone_numbers import append_zones
-from zapdb.errors import ActivationPending, LeaseHeld, PendingMigrations, RollbackInProgress
-from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS
+from zapdb.errors import (
+    ActivationPending,
+    LeaseHeld,
+    PendingMigrations,
+    RollbackInProgress,
+    ZapdbError,
+)
+from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS, TENANT_WORKERS
 from zapdb.logs import log_event
 from zapdb.migrations import (
     Migration,
@@ -360,3 +370,78 @@ def await_activation(
 
     retry(ACTIVATION.within(wait_seconds), activate_more, on=ActivationPending)
     return done
+
+
+@dataclass(frozen=True, slots=True)
+class AllTenantsStatus:
+    """The number of tenants at each position, and the tenants behind the stored `end`."""
+
+    end: int
+    tenants: int
+    positions: dict[int, int]
+    behind: tuple[Tenant, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TenantResult:
+    """The result of one tenant: its position now, or the error that stopped it."""
+
+    tenant: Tenant
+    position: int
+    error: ZapdbError | None = None
+
+
+def read_all_tenants(storage: Storage) -> AllTenantsStatus:
+    with storage.transaction(TransactionMode.READ) as connection:
+        end = read_chain_state(connection).stored_end
+        tenants = [tenant for tenant in list_tenants(connection) if not tenant.removing]
+    positions: dict[int, int] = {}
+    for tenant in tenants:
+        positions[tenant.position] = positions.get(tenant.position, 0) + 1
+    behind = tuple(tenant for tenant in tenants if tenant.position < end)
+    return AllTenantsStatus(end, len(tenants), dict(sorted(positions.items())), behind)
+
+
+def migrate_all_tenants(
+    storage: Storage, on_result: Callable[[TenantResult], None] = lambda result: None
+) -> list[TenantResult]:
+    """Migrate every tenant to the stored end, each in one jump; returns a result for each tenant
+    that was behind.
+
+    A tenant that can't be migrated is reported, and the others continue. Safe to interrupt.
+    """
+    behind = read_all_tenants(storage).behind
+    if not behind:
+        return []
+    with storage.transaction(TransactionMode.READ) as connection:
+        known = load_tenant_catalog(connection, behind[0].number)
+    workers = 1 if storage.dialect == "sqlite" else min(TENANT_WORKERS, len(behind))
+    if workers == 1:
+        return [_report(_migrate_tenant(storage, known, tenant), on_result) for tenant in behind]
+    with ThreadPoolExecutor(workers, thread_name_prefix="zapdb-tenants") as pool:
+
+        def migrate(tenant: Tenant) -> TenantResult:
+            try:
+                return _migrate_tenant(storage, known, tenant)
+            finally:
+                storage.release_connection()
+
+        try:
+            return [_report(result, on_result) for result in pool.map(migrate, behind)]
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # Ctrl-C ends it with the tenants that it is at
+            raise
+
+
+def _report(result: TenantResult, on_result: Callable[[TenantResult], None]) -> TenantResult:
+    on_result(result)
+    return result
+
+
+def _migrate_tenant(storage: Storage, known: TenantCatalog, tenant: Tenant) -> TenantResult:
+    try:
+        applied, blocked = catch_up(storage, tenant.number, known=known)
+    except ZapdbError as error:
+        return TenantResult(tenant, tenant.position, error)
+    position = applied[-1].number if applied else tenant.position
+    return TenantResult(tenant, position, None if blocked is None else blocked.error(position))

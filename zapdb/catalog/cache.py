@@ -26,7 +26,7 @@ from typing import Final
 from zapdb.catalog import rows
 from zapdb.catalog.feed import read_horizon, read_newest_up_to, read_rows, read_seq
 from zapdb.catalog.row_kinds import CatalogRow, row_key
-from zapdb.catalog.row_values import R, load_row
+from zapdb.catalog.rows import R, load_row
 from zapdb.storage import Connection
 
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from zapdb.catalog.row_kinds import KINDS
-from zapdb.catalog.row_values import dump_row, load_row
-from zapdb.catalog.rows import level_to_write, lock_seq, put
+from zapdb.catalog.rows import dump_row, level_to_write, load_row, lock_seq, put
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, wrong_counter

@@ -1,5 +1,8 @@
-"""Tables that no active schema uses: retired at once, emptied and dropped when no transaction reads
-them.
+"""Which entry table holds the entries of a tenant's index, and tables that no active schema uses.
+
+Tenants share the entry tables of an index (rules 23 and 27). A tenant that rebuilds an index while
+its old entries still exist gets another entry table of the same index, without entries of this
+tenant; a new one is created only if there is none.
 
 DROP TABLE waits for every open snapshot that has read the table. Inside a schema change, which
 holds the gate, it would block all writers for as long. So the change only marks the table as
@@ -17,16 +20,24 @@ from functools import partial
 
 import sqlalchemy as sa
 
-from zapdb.catalog import entry_tables, feed, rows
+from zapdb.catalog import feed, rows
 from zapdb.catalog.cache import SomeRows
-from zapdb.catalog.row_kinds import RetiredEntries, RetiredRecords
+from zapdb.catalog.row_kinds import EntryTableRow, IndexRow, RetiredEntries, RetiredRecords
+from zapdb.catalog.rows import load_row
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
+from zapdb.schema import Index
 from zapdb.storage import ArchiveStatements, Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.data_tables import drop_record_table_if_empty, list_record_tables
-from zapdb.storage.fixed_tables import SCHEMA_HISTORY
+from zapdb.storage.data_tables import (
+    create_index_table,
+    delete_index_entries,
+    drop_index_table,
+    drop_record_table_if_empty,
+    list_record_tables,
+)
+from zapdb.storage.fixed_tables import CATALOG, SCHEMA_HISTORY
 from zapdb.storage.record_statements import RecordStatements
 
 logger = logging.getLogger("zapdb.retirement")
@@ -66,7 +77,7 @@ def sweep_retired(storage: Storage) -> None:
 
 def _sweep_one(storage: Storage, retired: Retired) -> None:
     if isinstance(retired, RetiredEntries):
-        entry_tables.sweep_retired_entries(storage, retired)
+        sweep_retired_entries(storage, retired)
     else:
         _sweep_records(storage, retired)
 
@@ -102,7 +113,7 @@ def drop_unused_record_tables(storage: Storage) -> None:
             with storage.transaction(TransactionMode.NOWAIT) as connection:
                 if not _is_active(connection, number):
                     drop_record_table_if_empty(connection, number)
-        entry_tables.drop_unused_entry_tables(storage)
+        drop_unused_entry_tables(storage)
     except ConcurrencyError as error:
         logger.info("unused tables could not be locked; a later sweep drops them: %s", error)
 
@@ -153,3 +164,74 @@ def delete_records(
         if not keys:
             return deleted
         deleted += len(keys)
+
+
+def assign_entry_table(connection: Connection, tenant: int, index: Index) -> int:
+    """Return the number of an entry table without entries of the tenant, inside a DDL
+    transaction."""
+    for row in rows.list_rows(connection, EntryTableRow, index.number):
+        waiting = rows.get(connection, RetiredEntries, index.number, row.entry_table, tenant)
+        if row.unique == index.unique and waiting is None:
+            return row.entry_table
+    entry_table = rows.draw(connection, "entry_table")
+    create_index_table(connection, entry_table, unique=index.unique)
+    rows.put(connection, EntryTableRow(index.number, entry_table, index.unique))
+    return entry_table
+
+
+def retire_entries(connection: Connection, tenant: int, index: int, entry_table: int) -> None:
+    """Note that a tenant's entries are no longer needed."""
+    rows.put(connection, RetiredEntries(index, entry_table, tenant))
+
+
+def sweep_retired_entries(storage: Storage, retired: RetiredEntries) -> None:
+    """Drop an entry table that no tenant uses, or delete the tenant's entries if others use it.
+
+    Raises `ConcurrencyError` while a transaction is still reading the table.
+    """
+    index, entry_table = retired.index, retired.entry_table
+    with storage.transaction(TransactionMode.NOWAIT) as connection:
+        if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
+            return  # another sweep was faster
+        if not _is_needed(connection, index, entry_table, but=retired):
+            drop_index_table(connection, entry_table)
+            rows.delete(connection, EntryTableRow, index, entry_table)
+            rows.delete(connection, RetiredEntries, retired.key)
+            return
+    while True:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            # Once the row is deleted, the tenant may rebuild the index in this table.
+            if rows.get(connection, RetiredEntries, retired.key, lock=True) is None:
+                return
+            if not delete_index_entries(connection, entry_table, retired.tenant, PAGE_RECORDS_MAX):
+                rows.delete(connection, RetiredEntries, retired.key)
+                return
+
+
+def drop_unused_entry_tables(storage: Storage) -> None:
+    """Drop the entry tables that no tenant uses or has entries in.
+
+    Raises `ConcurrencyError` while a transaction is still reading one.
+    """
+    for row in rows.list_rows(storage.connection(), EntryTableRow):
+        with storage.transaction(TransactionMode.NOWAIT) as connection:
+            if not _is_needed(connection, row.index, row.entry_table):
+                drop_index_table(connection, row.entry_table)
+                rows.delete(connection, EntryTableRow, row.key)
+
+
+def _is_needed(
+    connection: Connection, index: int, entry_table: int, but: RetiredEntries | None = None
+) -> bool:
+    """Return whether a state of the index names the table, or it has entries to be deleted."""
+    if any(row != but for row in rows.list_rows(connection, RetiredEntries, index, entry_table)):
+        return True
+    states = sa.select(CATALOG.c.key, CATALOG.c.value).where(
+        CATALOG.c.kind == IndexRow.KIND,
+        CATALOG.c.key.endswith(f"/{index}", autoescape=True),
+        CATALOG.c.value.is_not(None),
+    )
+    return any(
+        load_row(IndexRow, key, text).entry_table == entry_table
+        for key, text in connection.core_execute(states)
+    )

@@ -1,7 +1,7 @@
 """The kinds of the catalog's rows: one class each, which defines the members of a row.
 
 A row is a frozen value. Its JSON Schema is derived from its class, and every row is checked when it
-is written and when it is read (`row_values`). The parts of the key are in the value, too, so a
+is written and when it is read (`rows`). The parts of the key are in the value, too, so a
 value that was stored under another key is detected.
 
 If the members of a class change, its `FORMAT` is raised, and `FORMAT_CHANGES` needs an entry for

@@ -5,25 +5,147 @@ seqs is locked until the change commits, so seqs rise in the order of commits. A
 (`storage.identities`): it names one change, also where a backup was restored. A deletion leaves a
 row without a value, a tombstone, for the readers of the feed (`feed`).
 
+Values are canonical JSON. Its kind's class checks a value when it is written and when it is read,
+so a row that was tampered with raises an error before it has any effect. When a value of an older
+format is read, `FORMAT_CHANGES` converts it to the newest, one format at a time. Values are written
+in the newest format that the cluster level allows; `feed.upgrade_row_formats` writes all rows again
+when the level rises (rule 10). The JSON Schema of all kinds is published: `catalog_schema`,
+docs/format/catalog.schema.json.
+
 Opening a database runs dozens of these statements. They are written for the driver, since
 SQLAlchemy takes longer to make and compile one than the database to run it.
 """
 
 from __future__ import annotations
 
+import inspect
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
 
 from zapdb import release
-from zapdb.catalog.row_kinds import CatalogRow, ChainState, LevelRow, Tenant, row_key
-from zapdb.catalog.row_values import R, dump_row, load_row
-from zapdb.errors import CorruptCatalog
+from zapdb.catalog.row_kinds import (
+    FORMAT_CHANGES,
+    KINDS,
+    CatalogRow,
+    ChainState,
+    LevelRow,
+    Tenant,
+    row_key,
+)
+from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.cells import as_number, checked, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG
 from zapdb.storage.identities import draw_random_part, next_identity_sql
 from zapdb.storage.statements import catalog_version_sql
+
+R = TypeVar("R", bound=CatalogRow)
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+FORMAT: Final = "format"
+
+
+def dump_row(row: CatalogRow, level: int = release.LEVEL) -> str:
+    """Return the text to store: canonical JSON, so that equal rows have equal bytes at one level.
+
+    Raises `ValueError` for a row that its class does not allow, because it could not be read again.
+    """
+    value, format = msgspec.to_builtins(row, str_keys=True), row.FORMAT
+    msgspec.convert(value, type(row), str_keys=True)
+    while format > 1 and FORMAT_CHANGES[row.KIND, format - 1].level > level:
+        format -= 1
+        value = FORMAT_CHANGES[row.KIND, format].downgrade(value)
+    return json.dumps({**value, FORMAT: format}, sort_keys=True, separators=(",", ":"))
+
+
+def load_row(kind: type[R], key: str, text: str) -> R:
+    """Return the row of a stored text, in the newest format.
+
+    Raises `CorruptCatalog` if its class does not allow it, and `IncompatibleVersion` if a later
+    release wrote its format.
+    """
+    row = decode_row(kind, key, text)
+    if row.key != key:
+        raise _corrupt(kind, key, f"the value of another key: {row.key}")
+    return row
+
+
+def decode_row(kind: type[R], key: str, text: str) -> R:
+    """Read a row without comparing its key, which is only for errors."""
+    try:
+        stored = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _corrupt(kind, key, f"not JSON: {error}") from None
+    format = stored.pop(FORMAT, None) if isinstance(stored, dict) else None
+    if type(format) is not int or format < 1:
+        raise _corrupt(kind, key, "it has no format")
+    if format > kind.FORMAT:
+        raise IncompatibleVersion(
+            "a row of the catalog was written by a later release",
+            kind=kind.KIND,
+            key=key,
+            format=format,
+            known=kind.FORMAT,
+            release=release.__version__,
+            hint="use a newer release of zapdb",
+        )
+    for step in range(format, kind.FORMAT):
+        try:
+            stored = FORMAT_CHANGES[kind.KIND, step].upgrade(stored)
+        except (LookupError, TypeError, ValueError) as error:
+            wrong = f"not a value of format {format}: {error!r}"
+            raise _corrupt(kind, key, wrong) from error
+    try:
+        return msgspec.convert(stored, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise _corrupt(kind, key, str(error)) from None
+
+
+def _corrupt(kind: type[CatalogRow], key: str, wrong: str) -> CorruptCatalog:
+    return CorruptCatalog(
+        "a row of the catalog is not valid for its kind",
+        kind=kind.KIND,
+        key=key,
+        wrong=wrong,
+        hint="zapdb_catalog was tampered with: restore this row from a backup",
+    )
+
+
+def catalog_schema() -> dict[str, Any]:
+    """Return the published JSON Schema of a row of zapdb_catalog, `{kind, key, value}`."""
+    _, schemas = msgspec.json.schema_components(KINDS.values(), ref_template="#/$defs/{name}")
+    for kind in KINDS.values():
+        schema = schemas.pop(kind.__name__)
+        schema["properties"] = {FORMAT: {"const": kind.FORMAT}, **schema["properties"]}
+        schema["required"] = [FORMAT, *schema.get("required", ())]
+        schemas[kind.KIND] = {**schema, "title": kind.KIND}
+    return {
+        "$schema": _DIALECT,
+        "$comment": "Generated by `make docs`; don't edit.",
+        "title": "zapdb catalog",
+        "description": "A live row of the table zapdb_catalog, its value parsed.",
+        "type": "object",
+        "oneOf": [
+            {
+                "properties": {
+                    "kind": {"const": name},
+                    "key": {"type": "string"},
+                    "value": {"$ref": f"#/$defs/{name}"},
+                },
+                "required": ["kind", "key", "value"],
+            }
+            for name in KINDS
+        ],
+        "$defs": {
+            name: {**schema, "description": inspect.cleandoc(schema.get("description", ""))}
+            for name, schema in sorted(schemas.items())
+        },
+    }
+
 
 CounterName = Literal[
     "tenant",

@@ -12,7 +12,7 @@ from typing import Any, Final
 from zapdb.catalog import principal, rows
 from zapdb.catalog.cache import LoadedRows, SomeRows
 from zapdb.catalog.row_kinds import SettingRow, Tenant
-from zapdb.catalog.row_values import load_row
+from zapdb.catalog.rows import load_row
 from zapdb.catalog.settings import (
     ANY,
     CHANGE_LOG,

@@ -11,16 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.all_tenants_migration import (
-    TenantResult,
-    migrate_all_tenants,
-    read_all_tenants,
-)
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.up import (
     AppliedMigration,
     MigrationChoice,
+    TenantResult,
+    migrate_all_tenants,
     migrate_up,
+    read_all_tenants,
     require_no_ongoing_rollback,
 )
 from zapdb.catalog.cluster import ensure_database

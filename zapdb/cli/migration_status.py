@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from zapdb.activation.all_tenants_migration import AllTenantsStatus, read_all_tenants
 from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
+from zapdb.activation.up import AllTenantsStatus, read_all_tenants
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, format_count, report_error

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.cluster.blocked_activation import find_reachable_position
+from zapdb.catalog.cluster.nodes import find_reachable_position
 from zapdb.catalog.row_kinds import Job
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
 from zapdb.jobs.job_types import CONVERT, type_of

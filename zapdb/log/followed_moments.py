@@ -1,17 +1,22 @@
 """Following a tenant's change log from one moment on: its transactions as moments, in order.
 
 `moments` finds single moments; this module goes forward from a known one, and so counts nothing
-again.
+again. It also reads page by page in columns, for a follower that makes columns of the log. A page
+has some whole transactions with their changes, or a part of a transaction that is too large for
+one. What was before a change is not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import Any, Final
 
+from zapdb.limits import HISTORY_PAGE_CHANGES
 from zapdb.log.change_log import COMMIT_ORDER_MAX, Bookmark, ChangeLog, Fetch
 from zapdb.log.moments import LoggedMoment
+from zapdb.storage.cells import as_bytes
 
 FOLLOWED_PAGE: Final = 1_000
 """Transactions that are read at a time."""
@@ -81,3 +86,114 @@ def _follow_stamps(
             if len(page) < FOLLOWED_PAGE:
                 break
             place = page[-1][0]
+
+
+INSERTED: Final = 0
+UPDATED: Final = 1
+DELETED: Final = 2
+NOT_PLAIN: Final = 3
+"""A schema event, or a change that a reader has to look at more closely."""
+
+_COLUMNS: Final = (
+    "transaction_number, table_number, key, after, CASE"
+    f" WHEN event IS NOT NULL OR replaced IS NOT NULL THEN {NOT_PLAIN}"
+    f" WHEN after IS NULL THEN CASE WHEN before IS NULL THEN {NOT_PLAIN} ELSE {DELETED} END"
+    f" WHEN archive_before IS NOT NULL OR archive_after IS NOT NULL THEN {NOT_PLAIN}"
+    f" WHEN before IS NULL THEN {INSERTED} ELSE {UPDATED} END"
+)
+_FIRST_TRANSACTIONS: Final = 16
+_TRANSACTIONS: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePage:
+    """Changes in columns, and the moments that they belong to, which may have none.
+
+    `before` is the moment before them. A `part` is the number of the part of one transaction, from
+    0; None for whole ones.
+    """
+
+    before: LoggedMoment
+    moments: Sequence[FollowedMoment]
+    transactions: Sequence[int] = ()
+    tables: Sequence[int] = ()
+    keys: Sequence[bytes] = ()
+    records: Sequence[bytes | None] = ()
+    operations: Sequence[int] = ()
+    part: int | None = None
+
+    @property
+    def last(self) -> LoggedMoment:
+        return self.moments[-1].moment
+
+
+def read_change_pages(
+    log: ChangeLog, fetch: Fetch, after: LoggedMoment, until: int
+) -> Iterator[ChangePage]:
+    """Yield the pages after a moment, up to a stamp; all moments are in one. Raises
+    `ChangesPruned`."""
+    moments, some = follow_moments(log, fetch, after, until), _FIRST_TRANSACTIONS
+    waiting: list[FollowedMoment] = []
+    place = after
+    while waiting := waiting or list(islice(moments, some)):
+        taken = waiting[:some]
+        rows = _read(log, fetch, taken)
+        log.require_unpruned(fetch, after.bookmark)  # after reading, so the page is complete
+        if len(rows) <= HISTORY_PAGE_CHANGES:
+            yield _to_page(place, taken, rows, None)
+            waiting, some = waiting[some:], _count_next(len(taken), len(rows))
+        elif some > 1:
+            some = max(1, some // 4)
+            continue
+        else:
+            yield from _read_large(log, fetch, place, taken)
+            waiting = waiting[1:]
+        place = taken[-1].moment
+    log.require_unpruned(fetch, after.bookmark)
+
+
+def _count_next(transactions: int, changes: int) -> int:
+    """Return how many transactions to read after some with so many changes: twice as many, unless
+    as many changes each would fill a page. Those that are too many are read again."""
+    fitting = HISTORY_PAGE_CHANGES * transactions * 4 // (5 * max(changes, 1))
+    return max(1, min(2 * transactions, fitting, _TRANSACTIONS))
+
+
+def _read(log: ChangeLog, fetch: Fetch, moments: Sequence[FollowedMoment]) -> list[Any]:
+    """Return the rows of transactions, and one more than a page has if these are too many."""
+    numbers = [found.moment.transaction for found in moments]
+    marks = ", ".join([log.storage.placeholder] * len(numbers))
+    return fetch(
+        f"SELECT {_COLUMNS} FROM zapdb_changes WHERE tenant = {log.tenant}"
+        f" AND transaction_number IN ({marks}) LIMIT {HISTORY_PAGE_CHANGES + 1}",
+        numbers,
+    )
+
+
+def _read_large(
+    log: ChangeLog, fetch: Fetch, before: LoggedMoment, one: Sequence[FollowedMoment]
+) -> Iterator[ChangePage]:
+    mark, place, part = log.storage.placeholder, (-1, b""), 0
+    sql = (
+        f"SELECT {_COLUMNS} FROM zapdb_changes WHERE tenant = {log.tenant}"
+        f" AND transaction_number = {one[0].moment.transaction}"
+        f" AND (table_number, key) > ({mark}, {mark})"
+        f" ORDER BY table_number, key LIMIT {HISTORY_PAGE_CHANGES}"
+    )
+    while rows := fetch(sql, place):
+        yield _to_page(before, one, rows, part)
+        place, part = (rows[-1][1], as_bytes(rows[-1][2])), part + 1
+
+
+def _to_page(
+    before: LoggedMoment, moments: Sequence[FollowedMoment], rows: list[Any], part: int | None
+) -> ChangePage:
+    if not rows:
+        return ChangePage(before, moments, part=part)
+    transactions, tables, keys, records, operations = zip(*rows, strict=True)
+    for cells in (keys, records):
+        if {*map(type, cells)} - {bytes, type(None)}:
+            for cell in cells:
+                if cell is not None:
+                    as_bytes(cell)
+    return ChangePage(before, moments, transactions, tables, keys, records, operations, part)

@@ -33,9 +33,8 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.log.change_log import Bookmark, ChangeLog, ChangeRow
 from zapdb.records import Layout, decode_unreadable
 from zapdb.records.arrow import arrow_decoder, decode_batches
-from zapdb.spark.driver import DriverContext, opened_for_reading
+from zapdb.spark.driver import DriverContext, Sent, opened_for_reading
 from zapdb.spark.options import STREAM_OPTIONS, GivenOptions, Place
-from zapdb.spark.sent import Sent
 from zapdb.storage.cells import as_bytes, as_time
 from zapdb.tables.changes import ChangeFollower
 from zapdb.tables.indexes import BoundTable

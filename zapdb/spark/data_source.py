@@ -12,10 +12,9 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from zapdb.errors import UsageError
-from zapdb.spark.driver import DriverContext
+from zapdb.spark.driver import DriverContext, Sent
 from zapdb.spark.options import ReadOptions
 from zapdb.spark.reading import ZapdbReader, read_spark_schema
-from zapdb.spark.sent import Sent
 from zapdb.spark.writing import ZapdbWriter, plan_write
 
 FORMAT: Final = "zapdb"

@@ -25,7 +25,7 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
-from zapdb.sql.allowance import StatementLimits
+from zapdb.sql.asking import StatementLimits
 from zapdb.sql.relations import RELATIONS, Relation
 from zapdb.sql.result import Result
 from zapdb.sql.statement_run import run_sql

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from zapdb.catalog.row_kinds import ConstraintFinding, FindingsRow
-from zapdb.catalog.row_values import dump_row, load_row
+from zapdb.catalog.rows import dump_row, load_row
 from zapdb.jobs.findings import EXAMPLES_MAX, merge_findings
 
 

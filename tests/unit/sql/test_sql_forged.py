@@ -16,8 +16,7 @@ import pytest
 from tests import forms
 from zapdb.errors import SqlError, SqlLimitExceeded, UsageError, ZapdbError
 from zapdb.sql import asking
-from zapdb.sql.allowance import StatementLimits
-from zapdb.sql.asking import run_in_sandbox
+from zapdb.sql.asking import StatementLimits, run_in_sandbox
 from zapdb.sql.result import Result
 from zapdb.sql.sandbox import wire
 from zapdb.sql.sources import HeldSource, Source

@@ -35,7 +35,7 @@ from zapdb.records.arrow import arrow_decoder, decode_batch, encode_batch
 from zapdb.records.cell_format import from_plain, from_text, to_cell, to_plain
 from zapdb.schema import Field, TableSchema
 from zapdb.schema.canonical_schema import _describe_type, _read_type
-from zapdb.sql.duckdb_types import sql_type, view_sql
+from zapdb.sql.statement_run import sql_type, view_sql
 from zapdb.tables.pandas_frames import table_frame
 from zapdb.transfer.export.content_digest import digest_batches
 from zapdb.transfer.export.plain_tables import plan_plain_table

@@ -1,7 +1,8 @@
-"""The rows of nodes: the processes that have the database open.
+"""The rows of nodes: the processes that have the database open, and migrations that wait for them.
 
 A row is as of the registration. A node is live while its lease is valid. A dead node may still wake
-up, so code that relies on its death evicts it first, with the gate (rules 7, 9).
+up, so code that relies on its death evicts it first, with the gate (rules 7, 9). A migration that
+waits for nodes becomes active only once the files of all of them contain it (rule 12).
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import logging
 from dataclasses import dataclass, field
 
 from zapdb.catalog import rows
+from zapdb.catalog.cluster import nodes
 from zapdb.catalog.cluster.leases import Lease, delete_lease, list_leases
 from zapdb.catalog.row_kinds import NodeRow
+from zapdb.errors import ActivationPending
 from zapdb.logs import log_event
-from zapdb.storage import Connection
+from zapdb.migrations import Chain, Migration
+from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.own_lease import OwnLease
 
 logger = logging.getLogger("zapdb.nodes")
@@ -78,3 +82,51 @@ def evict(connection: Connection, node: Node) -> None:
         node=node.id,
         owner=str(node.lease.owner),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedActivation:
+    """A migration, and the live processes whose files do not contain it."""
+
+    migration: Migration
+    nodes: tuple[str, ...]
+
+    def error(self, position: int) -> ActivationPending:
+        return ActivationPending(
+            "this migration waits until every running process has its file",
+            migration=self.migration.label,
+            position=position,
+            nodes="; ".join(self.nodes),
+            hint="restart them with the new files, with serve_as= if their code is not "
+            "ready; `zapdb cluster status` lists them, `zapdb cluster evict` evicts "
+            "one",
+        )
+
+
+def find_reachable_position(
+    connection: Connection, chain: Chain, position: int, target: int
+) -> tuple[int, BlockedActivation | None]:
+    """Return how far up to `target` a tenant may be migrated now, and what blocks it there.
+
+    Inside a DDL transaction, this evicts processes whose lease has expired: a process that is only
+    suspended must not wake up and continue.
+    """
+    waiting = [m for m in chain.after(position) if m.number <= target and m.waits_for_nodes]
+    if not waiting:
+        return target, None
+    found = nodes.list_nodes(connection)
+    for migration in waiting:
+        without = [
+            (node, alive)
+            for node, alive in found
+            # A process without files works with whatever is active.
+            if node.row.files_end
+            and not nodes.has_migration(node, migration.number, migration.digest)
+        ]
+        live = tuple(str(node.lease.owner) for node, alive in without if alive)
+        if live:
+            return migration.number - 1, BlockedActivation(migration, live)
+        if connection.mode is TransactionMode.DDL:
+            for node, _ in without:
+                nodes.evict(connection, node)
+    return target, None

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from zapdb.catalog.later_events import SWITCHES
-from zapdb.catalog.schema_history import RevisionEntry
+from zapdb.catalog.schema_history import SWITCHES, RevisionEntry
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, OF_TENANT
 from zapdb.past.files.history_manifest import EraState, HistoryEra, HistoryStore
 from zapdb.past.files.log_batches import LogBatch

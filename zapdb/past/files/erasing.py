@@ -20,9 +20,9 @@ import msgspec
 from zapdb.activation import TenantCatalog
 from zapdb.activation.inspection import read_log
 from zapdb.activation.record_layouts import load_layouts
-from zapdb.catalog.later_events import REVISIONS
 from zapdb.catalog.retired_tables import list_retired, sweep_retired
 from zapdb.catalog.schema_events import append_erasure_event, append_field_erasure_events
+from zapdb.catalog.schema_history import REVISIONS
 from zapdb.errors import (
     CorruptCatalog,
     CorruptRecord,

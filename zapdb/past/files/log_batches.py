@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
-from zapdb.catalog.later_events import REVISIONS
+from zapdb.catalog.schema_history import REVISIONS
 from zapdb.errors import IncompatibleVersion
 from zapdb.limits import HISTORY_BATCH_CHANGES_MAX
 from zapdb.log.change_log import ChangeLog, ChangeRow, Fetch

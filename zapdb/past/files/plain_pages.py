@@ -15,15 +15,15 @@ from typing import Any, Final
 
 from zapdb.limits import ARROW_BATCH_SIZE_BYTES
 from zapdb.log.change_log import ChangeLog, Fetch
-from zapdb.log.change_pages import (
+from zapdb.log.followed_moments import (
     DELETED,
     INSERTED,
     NOT_PLAIN,
     UPDATED,
     ChangePage,
+    FollowedMoment,
     read_change_pages,
 )
-from zapdb.log.followed_moments import FollowedMoment
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.file_columns import MadeColumns
 from zapdb.past.files.history_manifest import HistoryEra

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 
 from pyarrow import compute, parquet
 
-from zapdb.catalog.later_events import read_later_events
+from zapdb.catalog.schema_history import read_later_events
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.baseline import read_checkpoint
 from zapdb.past.files.directories import GONE, has_store

@@ -13,8 +13,8 @@ from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
-from zapdb.catalog.later_events import read_later_events
 from zapdb.catalog.row_kinds import DatabaseRow
+from zapdb.catalog.schema_history import read_later_events
 from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
 from zapdb.files import mode_of_directory, require_path
 from zapdb.limits import HISTORY_LEASE_SECONDS, HISTORY_UPKEEP_WAIT_SECONDS

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.later_events import (
+from zapdb.catalog.schema_history import (
     POSITIONS,
     REVISIONS,
     SWITCHES,
+    RevisionEntry,
     makes_other_bytes,
+    read_entries,
     read_later_events,
 )
-from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.log.moments import LaterSql
 from zapdb.log.pending_changes import (
     ARCHIVE_PRUNED,

@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.later_events import LaterEvents, makes_other_bytes, read_later_events
-from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.catalog.schema_history import (
+    LaterEvents,
+    RevisionEntry,
+    makes_other_bytes,
+    read_entries,
+    read_later_events,
+)
 from zapdb.errors import (
     HistoryGap,
     HistoryNotStored,

@@ -16,7 +16,7 @@ import numpy
 import pyarrow
 from pyarrow import compute
 
-from zapdb.catalog.later_events import POSITIONS, REVISIONS
+from zapdb.catalog.schema_history import POSITIONS, REVISIONS
 from zapdb.errors import HistoryPurged
 from zapdb.log.change_log import Bookmark
 from zapdb.log.moments import LoggedMoment, Moments

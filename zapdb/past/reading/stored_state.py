@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.later_events import read_later_events
-from zapdb.catalog.schema_history import read_entries
+from zapdb.catalog.schema_history import read_entries, read_later_events
 from zapdb.errors import (
     HistoryBehind,
     HistoryGap,
