@@ -45,7 +45,7 @@ from zapdb.storage import Connection
 from zapdb.tables.generated_values import generate_values
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.number_blocks import OperationNumbers
-from zapdb.tables.writes import NewRecords
+from zapdb.tables.writes import WritePlan
 from zapdb.tables.writes.column_inserts import plan_column_inserts
 from zapdb.values import Timestamp, Uuid
 
@@ -177,7 +177,7 @@ class ArrowBlock(RowBlock):
 
     def plan(
         self, connection: Connection, bound: BoundTable, numbers: OperationNumbers
-    ) -> NewRecords | None:
+    ) -> WritePlan | None:
         if not bound.adapter.is_current or bound.schema != self._table:
             return None
         given = {

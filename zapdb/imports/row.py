@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from zapdb.storage import Connection
     from zapdb.tables.indexes import BoundTable
     from zapdb.tables.number_blocks import OperationNumbers
-    from zapdb.tables.writes import NewRecords
+    from zapdb.tables.writes import WritePlan
 
 ImportMode = Literal["append", "upsert"]
 """Whether rows whose key exists are refused, or update their records."""
@@ -51,7 +51,7 @@ class RowBlock(ABC):
 
     def plan(
         self, connection: Connection, bound: BoundTable, numbers: OperationNumbers
-    ) -> NewRecords | None:
+    ) -> WritePlan | None:
         """The same as new records, by columns; None if they must be planned one by one. Raises what
         is wrong with any of them."""
         return None

@@ -27,17 +27,12 @@ from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.bulk import KEYS_PER_STATEMENT
 from zapdb.tables.generated_values import generate_values
-from zapdb.tables.indexes import BoundTable
 from zapdb.tables.number_blocks import OperationNumbers, note_given
 from zapdb.tables.session import Session
 from zapdb.tables.writes import (
     NONE_INSERTED,
-    NotAsPlanned,
-    Write,
+    WritePlan,
     execute,
-    execute_inserts,
-    plan_inserts,
-    plan_update,
 )
 
 if TYPE_CHECKING:
@@ -138,13 +133,13 @@ def write_block(
             bound = table._current()
             planned = block.plan(connection, bound, numbers)
             if planned is not None:
-                execute_inserts(connection, bound, planned)
+                execute(connection, planned)
                 save(connection, [])
             return planned is not None
 
     numbers = OperationNumbers(session)
     if mode == "append":
-        with suppress(NotAsPlanned, *ROW_ERRORS):
+        with suppress(*ROW_ERRORS):
             if session.run(by_columns):
                 return []
     return write_batch(session, table, block.rows(), mode, save)
@@ -250,12 +245,11 @@ class Upserting:
         def put() -> None:
             # A savepoint: why a run is refused is looked up beside the runs before it.
             with session.writing(numbers) as connection:
-                bound = self.table._current()
-                plans, missing = _plan_updates(session, connection, bound, keyed)
-                made = generate_values(numbers, connection, bound, [*new, *missing])
-                plans += plan_inserts(bound, made, NONE_INSERTED)
-                if plans:
-                    execute(connection, bound, plans, NONE_INSERTED)
+                plan = WritePlan(self.table._current())
+                missing = _plan_updates(session, connection, plan, keyed)
+                made = generate_values(numbers, connection, plan.bound, [*new, *missing])
+                plan.insert_many(made, NONE_INSERTED)
+                execute(connection, plan, NONE_INSERTED)
 
         session.run(write)
 
@@ -263,24 +257,19 @@ class Upserting:
 def _plan_updates(
     session: Session,
     connection: Connection,
-    bound: BoundTable,
+    plan: WritePlan,
     keyed: Mapping[bytes, Any],
-) -> tuple[list[Write], list[Any]]:
-    """The updates of the records that exist and are others, and the values of the rest."""
+) -> list[Any]:
+    """Plan the updates of the records that exist and are others; returns the values of the rest."""
+    bound = plan.bound
     found, keys = dict[bytes, Any](), list(keyed)
     for start in range(0, len(keys), KEYS_PER_STATEMENT):
         found |= bound.records.find_many(connection, keys[start : start + KEYS_PER_STATEMENT])[1]
-    plans = []
     for key, raw in found.items():
-        stored = as_bytes(raw)
         changes = {n: v for n, v in keyed[key].items() if n not in bound.adapter.key_names}
         note_given(session, connection, bound, changes)
-        attachments = bound.make_attachments(key, stored)
-        changed = bound.adapter.change(key, stored, changes, attachments)
-        plan = plan_update(bound, key, stored, changed, attachments)
-        if plan.after != stored or plan.archived:
-            plans.append(plan)
-    return plans, [values for key, values in keyed.items() if key not in found]
+        plan.update(key, as_bytes(raw), changes, skips_same=True)
+    return [values for key, values in keyed.items() if key not in found]
 
 
 def batched(rows: Iterator[SourceRow], size: Callable[[], int]) -> Iterator[list[SourceRow]]:

@@ -97,7 +97,7 @@ class IndexWork(Work):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         # In the order of their keys: of unique ones, workers wait for each other's.
         entries = self.index.list_entries([(key, self.read(key, value)) for key, value in batch])
-        return self.index.entries.insert_absent(connection, entries)
+        return self.index.entries.insert_absent(connection, sorted(entries))
 
 
 class RewriteWork(IndexWork):

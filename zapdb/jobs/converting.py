@@ -23,10 +23,10 @@ from zapdb.storage.identifiers import make_uuid7
 from zapdb.tables.indexes import BoundTable, make_reader
 from zapdb.tables.writes import (
     BatchConversion,
+    WritePlan,
     convert_records,
     execute,
     plan_conversions,
-    plan_discard,
 )
 
 
@@ -127,8 +127,10 @@ class RollbackWork(Work):
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         if self.conversion is not None:
             return convert_records(connection, self.bound, batch, self.conversion)
-        writes = [plan_discard(self.bound, key, value) for key, value in batch]
-        execute(connection, self.bound, writes)
+        plan = WritePlan(self.bound, is_locked=True)
+        for key, value in batch:
+            plan.discard(key, value)
+        execute(connection, plan)
         return len(batch)
 
     def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:

@@ -80,6 +80,9 @@ class EntryStatements:
 
     def delete_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Delete entries by their keys and their records' keys."""
+        if len(rows) == 1:
+            connection.send(self.delete_sql, rows[0])
+            return
         mine = f"tenant = {self.tenant}"
         self.storage.delete_rows(connection, self.name, mine, ["key", "record"], rows)
 

@@ -13,7 +13,7 @@ from zapdb.storage.statements import VALUES_PER_STATEMENT
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.on_delete import apply_on_delete
 from zapdb.tables.session import Session
-from zapdb.tables.writes import Write, execute, plan_delete, plan_update
+from zapdb.tables.writes import WritePlan, delete_found, execute
 
 KEYS_PER_STATEMENT = VALUES_PER_STATEMENT
 
@@ -85,29 +85,18 @@ def change_all(
     left = iter(found)
     while some := list(islice(left, KEYS_PER_STATEMENT)):
         _, stored_by_key = bound.records.find_many(connection, some)
-        plans = [
-            _plan_change(bound, key, as_bytes(value), changes)
-            for key, value in stored_by_key.items()
-        ]
-        if plans:
-            execute(connection, bound, plans, "no record was changed")
-        changed += len(plans)
+        plan = WritePlan(bound)
+        for key, value in stored_by_key.items():
+            plan.update(key, as_bytes(value), changes)
+        execute(connection, plan, "no record was changed")
+        changed += len(plan.records)
     return changed
-
-
-def _plan_change(bound: BoundTable, key: bytes, stored: bytes, changes: Mapping[str, Any]) -> Write:
-    attachments = bound.make_attachments(key, stored)
-    return plan_update(
-        bound, key, stored, bound.adapter.change(key, stored, changes, attachments), attachments
-    )
 
 
 def _remove(connection: Connection, bound: BoundTable, keys: Sequence[bytes]) -> list[bytes]:
     """Delete the records with these keys; return the keys that existed."""
     _, found = bound.records.find_many(connection, keys)
-    if found:
-        plans = [plan_delete(bound, key, as_bytes(found[key])) for key in found]
-        execute(connection, bound, plans)
+    delete_found(connection, bound, [(key, as_bytes(value)) for key, value in found.items()])
     return list(found)
 
 

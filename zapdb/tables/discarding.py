@@ -26,7 +26,7 @@ from zapdb.tables.blob_streams import StreamedValues
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.on_delete import apply_on_delete, find_referrers
-from zapdb.tables.writes.write_planning import plan_delete
+from zapdb.tables.writes import WritePlan
 
 if TYPE_CHECKING:
     from zapdb.tables.writable_table import WritableTable
@@ -146,7 +146,7 @@ def find_damage(bound: BoundTable, key: bytes, stored: object) -> ZapdbError | N
     try:
         value = as_bytes(stored)
         bound.reader.read(key, value)
-        plan_delete(bound, key, value)
+        WritePlan(bound).delete(key, value)
     except UNREADABLE as error:
         return error
     return None
@@ -170,7 +170,7 @@ def execute_discard(connection: Connection, bound: BoundTable, key: bytes, store
     if bound.archives.fields:
         bound.archives.delete_many(connection, [key])
     for index in bound.indexes:
-        if index.descriptor.state != "disabled":  # it has none, and their table may be gone
+        if index.has_entries:  # else their table may be gone, too
             index.entries.delete_of(connection, key)
 
 

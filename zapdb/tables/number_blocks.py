@@ -45,7 +45,6 @@ from zapdb.storage.retries import Again, pauses, retry
 from zapdb.storage.sequences import Block, DrawnInside, draw_block, draw_next, read_last_number
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.bound_table import make_reader
-from zapdb.tables.writes import NotAsPlanned
 from zapdb.values import Integer
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ class BlockNeeded(Again):
             raise _changed(self.bound)
 
 
-REFUSED: Final = (BlockNeeded, ConstraintViolation, InvalidValue, NotAsPlanned, RecordExists)
+REFUSED: Final = (BlockNeeded, ConstraintViolation, InvalidValue, RecordExists)
 """What is raised before anything takes effect: the numbers of the operation belong to no record."""
 
 

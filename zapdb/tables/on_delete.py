@@ -28,7 +28,7 @@ from zapdb.tables.indexes import (
     violations,
 )
 from zapdb.tables.session import Session
-from zapdb.tables.writes import Stored, execute, plan_delete, plan_null
+from zapdb.tables.writes import Stored, WritePlan, delete_found, execute
 
 _PAGE: Final = 500
 """The number of referencing records that are changed or deleted at a time."""
@@ -56,14 +56,11 @@ def apply_on_delete(
                     _restrict(connection, bound, keys, other, incoming)
                 case "set_null":
                     while page := find_referrers(connection, bound, keys, other, incoming, _PAGE):
-                        name = other.schema.field_numbered(incoming.key.field).name
-                        plans = [plan_null(other, key, stored, name) for key, stored in page]
-                        execute(connection, other, plans)
+                        _set_null(connection, other, page, incoming)
                 case "cascade":
                     page = find_referrers(connection, bound, keys, other, incoming, _PAGE)
                     if page:
-                        plans = [plan_delete(other, key, stored) for key, stored in page]
-                        execute(connection, other, plans)
+                        delete_found(connection, other, page)
                         removed.append((other, [key for key, _ in page], other.incoming_references))
                     if len(page) == _PAGE:
                         unfinished.append(incoming)
@@ -72,6 +69,18 @@ def apply_on_delete(
         if unfinished:  # continued after the records that refer to the page
             waiting.append((bound, keys, unfinished))
         waiting += removed
+
+
+def _set_null(
+    connection: Connection,
+    other: BoundTable,
+    referrers: Sequence[Stored],
+    incoming: IncomingReference,
+) -> None:
+    name, plan = other.schema.field_numbered(incoming.key.field).name, WritePlan(other)
+    for key, stored in referrers:
+        plan.set_null(key, stored, name)
+    execute(connection, plan)
 
 
 def _restrict(

@@ -33,14 +33,9 @@ from zapdb.tables.table_reading import ReadableTable, show_parts, split_key
 from zapdb.tables.writes import (
     NONE_INSERTED,
     NotAsPlanned,
-    Write,
+    WritePlan,
+    delete_found,
     execute,
-    execute_inserts,
-    plan_delete,
-    plan_insert,
-    plan_inserts,
-    plan_new_records,
-    plan_update,
 )
 
 T = TypeVar("T")
@@ -92,9 +87,8 @@ class WritableTable(ReadableTable[R]):
                     if row is None:
                         return self._insert(connection, bound, values, streamed, numbers)
                     changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
-                    stored = as_bytes(row[0])
-                    plan = self._plan_change(connection, bound, key, stored, changes, streamed)
-                    return self._write(connection, bound, plan)
+                    plan = WritePlan(bound)
+                    return self._change(connection, plan, key, as_bytes(row[0]), changes, streamed)
             except RecordExists as existing:  # with a key that was looked up before
                 raise _concurrent_insert(existing) from existing
 
@@ -110,9 +104,11 @@ class WritableTable(ReadableTable[R]):
         numbers: OperationNumbers,
     ) -> R:
         ((given, unseen),) = generate_values(numbers, connection, bound, [values])
+        plan = WritePlan(bound)
         key = bound.adapter.codec.encode_key(given)
-        plan = plan_insert(bound, key, streamed.store(bound, connection, given), unseen)
-        return self._write(connection, bound, plan)
+        record = plan.insert(key, streamed.store(bound, connection, given), unseen)
+        execute(connection, plan)
+        return self._show(plan, record)
 
     def insert_many(
         self,
@@ -145,22 +141,15 @@ class WritableTable(ReadableTable[R]):
                     hint="zapdb.asdict(record) makes one of a record",
                 )
 
-        def insert(*, one_by_one: bool) -> None:
+        def insert() -> None:
             with self._session.writing(numbers) as connection:
-                bound = self._current()
-                new = generate_values(numbers, connection, bound, batch)
-                planned = None if one_by_one else plan_new_records(bound, new, NONE_INSERTED)
-                if planned is not None:
-                    execute_inserts(connection, bound, planned)
-                    return
-                plans = plan_inserts(bound, new, NONE_INSERTED)
-                execute(connection, bound, plans, NONE_INSERTED)
+                plan = WritePlan(self._current())
+                new = generate_values(numbers, connection, plan.bound, batch)
+                plan.insert_many(new, NONE_INSERTED)
+                execute(connection, plan, NONE_INSERTED)
 
         numbers = OperationNumbers(self._session)
-        with suppress(NotAsPlanned):
-            self._session.run(partial(insert, one_by_one=False))
-            return
-        self._session.run(partial(insert, one_by_one=True))  # which tells what was refused
+        self._session.run(insert)
 
     def update(self, /, *key: Any, if_unchanged: R | str | None = None, **changes: Any) -> R:
         """Change fields of a record and return it.
@@ -184,8 +173,8 @@ class WritableTable(ReadableTable[R]):
                 encoded, stored = self._fetch(connection, bound, key)
                 if if_unchanged is not None:
                     check_unchanged(bound, encoded, stored, if_unchanged)
-                plan = self._plan_change(connection, bound, encoded, stored, changes, streamed)
-                return self._write(connection, bound, plan)
+                plan = WritePlan(bound)
+                return self._change(connection, plan, encoded, stored, changes, streamed)
 
         def swap() -> R | None:
             """Update if the stored bytes are the bytes of `if_unchanged`; return None if values
@@ -196,8 +185,8 @@ class WritableTable(ReadableTable[R]):
                 seen = encode_seen(bound, encoded, if_unchanged)
                 if seen is None:
                     return None
-                plan = self._plan_change(connection, bound, encoded, seen, changes, streamed)
-                return self._write(connection, bound, plan._replace(is_swap=True))
+                plan = WritePlan(bound, is_swap=True)
+                return self._change(connection, plan, encoded, seen, changes, streamed)
 
         can_swap = self._session.storage.connection().can_pipeline and not streamed.are_any
         if isinstance(if_unchanged, Record) and can_swap:
@@ -207,22 +196,20 @@ class WritableTable(ReadableTable[R]):
                     return swapped
         return self._session.run(update)
 
-    def _plan_change(
+    def _change(
         self,
         connection: Connection,
-        bound: BoundTable,
+        plan: WritePlan,
         key: bytes,
         stored: bytes,
         changes: Mapping[str, Any],
         streamed: StreamedValues,
-    ) -> Write:
-        note_given(self._session, connection, bound, changes)
-        # New blobs that the conversion of a stale record makes are stored with it.
-        attachments = bound.make_attachments(key, stored)
-        self._require_same_key(bound, key, changes)
-        given = streamed.store(bound, connection, changes)
-        changed = bound.adapter.change(key, stored, given, attachments)
-        return plan_update(bound, key, stored, changed, attachments)
+    ) -> R:
+        note_given(self._session, connection, plan.bound, changes)
+        self._require_same_key(plan.bound, key, changes)
+        record = plan.update(key, stored, streamed.store(plan.bound, connection, changes))
+        execute(connection, plan)
+        return self._show(plan, record)
 
     def delete(self, /, *key: Any, **named: Any) -> None:
         """Delete the record with this key, `delete(7)` or `delete(id=7)`, and apply its references'
@@ -236,7 +223,7 @@ class WritableTable(ReadableTable[R]):
             with self._session.writing() as connection:
                 bound = self._current()
                 encoded, stored = self._fetch(connection, bound, whole)
-                execute(connection, bound, (plan_delete(bound, encoded, stored),))
+                delete_found(connection, bound, [(encoded, stored)])
                 apply_on_delete(self._session, connection, bound, [encoded])
 
         self._session.run(delete)
@@ -324,12 +311,14 @@ class WritableTable(ReadableTable[R]):
             raise RecordNotFound("no record has this key", table=self.name, key=show_parts(key))
         return encoded, as_bytes(row[0])
 
-    def _write(self, connection: Connection, bound: BoundTable, plan: Write) -> R:
-        """Execute a plan of one record; returns that as the application sees it."""
-        execute(connection, bound, (plan,))
-        assert plan.record is not None
-        assert plan.after is not None
-        return bound.adapter.to_served(plan.key, plan.record, plan.after)  # type: ignore[return-value]  # a model's class is that of its table's records
+    def _show(self, plan: WritePlan, record: Record | None) -> R:
+        """Return a record that was written as the application sees it."""
+        adapter = plan.bound.adapter
+        if not adapter.is_current:
+            ((key, _, stored),) = plan.records
+            assert stored is not None
+            record = adapter.reader.read(key, stored)
+        return record  # type: ignore[return-value]  # a model's class is that of its table's records
 
     def _require_same_key(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
         given = [name for name in bound.adapter.key_names if name in changes]

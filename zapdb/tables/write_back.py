@@ -17,7 +17,7 @@ from zapdb.records import Attachments, ReadConflict
 from zapdb.storage import Connection, TransactionMode
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.session import Session, changed_while_read
-from zapdb.tables.writes import BatchConversion, convert_records, execute, plan_conversion
+from zapdb.tables.writes import BatchConversion, WritePlan, convert_records, execute
 
 
 def write_back(
@@ -32,7 +32,9 @@ def write_back(
     prevents it."""
     with _best_effort(), _begin(session, bound) as connection:
         if _lock(connection, bound, "value =", old, [key]):
-            execute(connection, bound, [plan_conversion(key, old, new, attachments)])
+            plan = WritePlan(bound, is_locked=True)
+            plan.convert(key, old, new, attachments)
+            execute(connection, plan)
 
 
 def write_back_page(

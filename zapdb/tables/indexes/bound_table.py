@@ -3,7 +3,7 @@ statements, indexes, checks and references."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple, Self, cast
 
@@ -17,7 +17,6 @@ from zapdb.records import (
     Attachments,
     Conversion,
     Decode,
-    Record,
     RecordReader,
     codec_for,
     decoder_of,
@@ -200,14 +199,6 @@ class BoundTable:
     def incoming_references(self) -> tuple[IncomingReference, ...]:
         """The references to the records of this table."""
         return list_incoming_references(self.catalog, self.schema)
-
-    def decode_rows(
-        self, rows: Iterable[tuple[bytes, bytes]], attachments: Attachments
-    ) -> list[tuple[bytes, Record]]:
-        """Return new records and their keys, with the fields that indexes, checks and references
-        read."""
-        decode, start = self.decode_demanded, len(self.prefix)
-        return [(key, decode(key, value, start, attachments)) for key, value in rows]
 
     def make_attachments(self, key: bytes = b"", value: bytes = b"") -> Attachments:
         """Attachments of a record that is read or written: takes its new blobs.

@@ -19,8 +19,9 @@ entries that a writer leaves behind (decisions/0015). A disabled index has no en
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from zapdb.activation import IndexDescriptor
 from zapdb.errors import DatasetMismatch
@@ -65,14 +66,18 @@ class IndexMaintainer:
     matches_datasets: bool
     """Whether this process makes the same keys as the index holds, because it has the same
     datasets."""
+    is_built: bool = field(init=False)
+    names: frozenset[str] = field(init=False)
+    """Those of its fields."""
+    has_entries: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_built", self.descriptor.state == "readable")
+        object.__setattr__(self, "names", frozenset(self.field_names))
 
     @property
     def name(self) -> str:
         return self.descriptor.index.name
-
-    @property
-    def is_built(self) -> bool:
-        return self.descriptor.state == "readable"
 
     @property
     def is_readable(self) -> bool:
@@ -84,27 +89,12 @@ class IndexMaintainer:
     def field_names(self) -> tuple[str, ...]:
         return tuple(field.name for field in self.keys.fields)
 
-    def is_on(self, names: Container[str]) -> bool:
-        """Whether any of the fields with these names is part of the index."""
-        return any(field.name in names for field in self.keys.fields)
-
     def entry_key(self, record: Record, record_key: bytes) -> bytes:
         """The key of a record's entry. Raises `DatasetMismatch`."""
-        self.require_matching_datasets()
-        return self._truncated_key(record, record_key)
-
-    def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
-        """Return the key of a new record's entry; None if the record gets no entry."""
-        return self.entry_key(record, record_key)
-
-    def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
-        """Return the keys of the entries of new records, given as (record key, record) pairs."""
-        self.require_matching_datasets()
-        return [*self._truncated_keys(list(records))]
-
-    def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
-        """Return the key of the entry that is removed with a record."""
-        return self.entry_key(old, record_key)
+        if not self.matches_datasets:
+            self.refuse_other_datasets()
+        key = self.keys.build(record)
+        return key if len(key) < INDEX_KEY_SIZE_BYTES_MAX else truncate_key(key)
 
     def move_entry(self, record_key: bytes, old: Record, new: Record) -> Move:
         """Return the keys of the entries that a change removes and adds. Both are None if the entry
@@ -113,36 +103,30 @@ class IndexMaintainer:
         return (None, None) if before == after else (before, after)
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
-        """Return the entries of (record key, record) pairs, in the order of their keys."""
-        self.require_matching_datasets()
-        keys = self._truncated_keys(records)
-        return sorted([(key, of) for key, (of, _) in zip(keys, records, strict=True)])
-
-    def require_matching_datasets(self) -> None:
-        """Raises `DatasetMismatch`."""
+        """Return the entries of (record key, record) pairs. Raises `DatasetMismatch`."""
         if not self.matches_datasets:
-            built_with, here = self.descriptor.describe_difference()
-            raise DatasetMismatch(
-                "this process has other collation or time zone data than the index was built with",
-                index=self.name,
-                built_with=built_with,
-                here=here,
-                hint="it was built with these data before: use the newer ones, or run `zapdb "
-                "reindex run` with these"
-                if self.descriptor.is_ahead
-                else "open the database again, with the ICU and time zone data that all other "
-                "processes have",
-            )
+            self.refuse_other_datasets()
+        build, entries = self.keys.build, list[EntryRow]()
+        for record_key, record in records:
+            key = build(record)
+            is_short = len(key) < INDEX_KEY_SIZE_BYTES_MAX
+            entries.append((key if is_short else truncate_key(key), record_key))
+        return entries
 
-    def _truncated_key(self, record: Record, record_key: bytes) -> bytes:
-        return truncate_key(self.keys.build(record))
-
-    def _truncated_keys(self, records: Sequence[tuple[bytes, Record]]) -> list[bytes]:
-        build = self.keys.build
-        keys = [build(record) for _, record in records]
-        if max(map(len, keys), default=0) < INDEX_KEY_SIZE_BYTES_MAX:
-            return keys
-        return [truncate_key(key) for key in keys]
+    def refuse_other_datasets(self) -> None:
+        """Raises `DatasetMismatch`."""
+        built_with, here = self.descriptor.describe_difference()
+        raise DatasetMismatch(
+            "this process has other collation or time zone data than the index was built with",
+            index=self.name,
+            built_with=built_with,
+            here=here,
+            hint="it was built with these data before: use the newer ones, or run `zapdb "
+            "reindex run` with these"
+            if self.descriptor.is_ahead
+            else "open the database again, with the ICU and time zone data that all other "
+            "processes have",
+        )
 
     def may_tie(self, page: PagedRows) -> bool:
         """Return whether any entry's key may differ from the full key, or be in another order."""
@@ -208,12 +192,14 @@ class UniqueIndexMaintainer(IndexMaintainer):
     optional: tuple[str, ...] = ()
     """The names of its fields that may be null."""
 
-    def _truncated_key(self, record: Record, record_key: bytes) -> bytes:
+    def entry_key(self, record: Record, record_key: bytes) -> bytes:
+        if not self.matches_datasets:
+            self.refuse_other_datasets()
         has_null = any(getattr(record, name) is None for name in self.optional)
         return truncate_unique_key(self.keys.build(record), record_key, has_null=has_null)
 
-    def _truncated_keys(self, records: Sequence[tuple[bytes, Record]]) -> list[bytes]:
-        return [self._truncated_key(record, key) for key, record in records]
+    def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
+        return [(self.entry_key(record, key), key) for key, record in records]
 
     def may_tie(self, page: PagedRows) -> bool:
         # `super()` does not work in a dataclass with slots.
@@ -244,7 +230,9 @@ class DisabledIndexMaintainer(IndexMaintainer):
     refused.
     """
 
-    def require_matching_datasets(self) -> None:
+    has_entries = False
+
+    def refuse_other_datasets(self) -> None:
         """Raises `DatasetMismatch` if the index is unique."""
         if self.descriptor.index.unique:
             raise DatasetMismatch(
@@ -256,22 +244,12 @@ class DisabledIndexMaintainer(IndexMaintainer):
             )
 
     def list_entries(self, records: Sequence[tuple[bytes, Record]]) -> list[EntryRow]:
-        self.require_matching_datasets()
+        self.refuse_other_datasets()
         return []
-
-    def new_entry(self, record_key: bytes, record: Record) -> bytes | None:
-        self.require_matching_datasets()
-        return None
-
-    def new_entries(self, records: Iterable[tuple[bytes, Record]]) -> list[bytes | None]:
-        return [self.new_entry(key, record) for key, record in records]
-
-    def drop_entry(self, record_key: bytes, old: Record) -> bytes | None:
-        return None
 
     def move_entry(self, record_key: bytes, old: Record, new: Record) -> Move:
         if self.descriptor.index.unique and self.keys.build(old) != self.keys.build(new):
-            self.require_matching_datasets()
+            self.refuse_other_datasets()
         return None, None
 
 

@@ -124,10 +124,6 @@ class SchemaAdapter:
         old, _ = self.bound.reader.open(key, stored, attachments)
         return old, held(old) | dict(changes), frozenset(changes)
 
-    def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
-        """Return a record that was written, as the application sees it."""
-        return record
-
 
 class OlderSchemaAdapter(SchemaAdapter):
     """Converts between the active schema and an older one that newer migrations have changed."""
@@ -238,9 +234,6 @@ class OlderSchemaAdapter(SchemaAdapter):
             if not is_same_held(f.type, before[f.name], after[f.name])
             and not is_same_held(f.type, getattr(old, f.name), getattr(new, f.name))
         ]
-
-    def to_served(self, key: bytes, record: Record, stored: bytes) -> Record:
-        return self.reader.read(key, stored)
 
 
 class _Hidden:

@@ -1,4 +1,4 @@
-"""Plans insertions of many records by their columns: what `plan_inserts` plans by rows.
+"""Plans insertions of many records by their columns: what `WritePlan.insert_many` plans by rows.
 
 Records and entries are made by whole arrays. Where something reads a record's values, as checks do,
 the fields that it reads are decoded.
@@ -22,8 +22,12 @@ from zapdb.schema import Field, IndexComponent
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.keys import NULL, PRESENT, component_encoder, encode_component
 from zapdb.tables.indexes.maintenance import EntryRow, IndexMaintainer, UniqueIndexMaintainer
-from zapdb.tables.writes.write import NewRecords
-from zapdb.tables.writes.write_planning import check_records
+from zapdb.tables.writes.write_plan import (
+    WritePlan,
+    decode_new,
+    find_check_violations,
+    require_none,
+)
 from zapdb.values import String, ValueType
 
 # Index keys of many records at once, by whole arrays (see `records.arrow.encoder`).
@@ -39,7 +43,8 @@ def list_column_entries(
     record by record. Raises `DatasetMismatch` and `InvalidValue`."""
     if type(index) not in (IndexMaintainer, UniqueIndexMaintainer):
         return None
-    index.require_matching_datasets()
+    if not index.matches_datasets:
+        index.refuse_other_datasets()
     made = [
         _Component(field, component).encode(given.get(field.name), len(record_keys))
         for field, component in zip(index.keys.fields, index.keys.index.components, strict=True)
@@ -101,39 +106,44 @@ class _Component(NamedTuple):
 
 def plan_column_inserts(
     bound: BoundTable, given: Mapping[str, GivenColumn], count: int
-) -> NewRecords:
+) -> WritePlan:
     """New records of these values by field, in the active schema. Raises `InvalidValue`,
     `CheckViolation`, `DatasetMismatch`."""
     attachments = bound.make_attachments()
     encoder = column_encoder(bound.schema, bound.catalog.zones)
     keys = encoder.encode_keys(given, count, attachments)
     records = encoder.encode_records(bound.prefix, given, count, attachments)
-    rows = list(zip(keys.to_pylist(), records.to_pylist(), strict=True))
+    rows = [
+        (key, None, value) for key, value in zip(keys.to_pylist(), records.to_pylist(), strict=True)
+    ]
     entries = [list_column_entries(index, given, keys) for index in bound.indexes]
     if bound.checks or None in entries:
-        keyed = bound.decode_rows(rows, attachments)
-        check_records(bound, keyed)
+        keyed = decode_new(bound, rows, attachments)
+        require_none(find_check_violations(bound, keyed))
         entries = [
             index.list_entries(keyed) if found is None else found
             for index, found in zip(bound.indexes, entries, strict=True)
         ]
-    targets = [
-        _list_targets(encoder, reference.field.number, given, attachments)
-        for reference in bound.references
-    ]
-    return NewRecords(rows, [found or [] for found in entries], targets, attachments.blobs)
+    plan = WritePlan(bound)
+    plan.added = {at: found for at, found in enumerate(entries) if found}
+    for at, reference in enumerate(bound.references):
+        targets = _find_targets(encoder, reference.field.number, given, attachments)
+        if targets:
+            plan.targets[at] = targets
+    plan.blobs = attachments.blobs
+    plan.add_new(rows)
+    return plan
 
 
-def _list_targets(
+def _find_targets(
     encoder: ColumnEncoder, number: int, given: Mapping[str, GivenColumn], attachments: Attachments
-) -> list[bytes]:
+) -> set[bytes]:
     """The different keys that the values of a reference are."""
     (field,) = (f for f in (*encoder.key, *encoder.values) if f.field.number == number)
     column = given.get(field.field.name)
     if column is None and field.field.optional and not field.field.has_constant:
-        return []
+        return set()
     pieces: list[Any] = field.encode(column, attachments)
     if column is None:
-        return [join([piece]).as_py() for piece in pieces]
-    found = join(pieces).unique().to_pylist()
-    return sorted(key for key in found if key)
+        return {join([piece]).as_py() for piece in pieces}
+    return {key for key in join(pieces).unique().to_pylist() if key}

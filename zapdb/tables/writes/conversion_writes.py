@@ -16,12 +16,10 @@ from zapdb.limits import BATCH_BLOBS
 from zapdb.log.pending_changes import LoggedChange
 from zapdb.records import Attachments
 from zapdb.records.attachments import NO_ARCHIVE
-from zapdb.storage import Connection
-from zapdb.storage.archives import archive_rows
+from zapdb.storage import Connection, LockedRecords
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.writes.execution import execute, execute_conversions
-from zapdb.tables.writes.write import NO_BLOBS, ConvertedRecords, Write
-from zapdb.tables.writes.write_planning import Stored
+from zapdb.tables.writes.execution import execute
+from zapdb.tables.writes.write_plan import Stored, WritePlan
 
 Convert = Callable[[bytes, bytes, Attachments], bytes]
 """(key, record, attachments) → the record as it is to be stored."""
@@ -56,12 +54,23 @@ def convert_records(
             if values is None:
                 left += rows
             else:
-                execute_conversions(connection, bound, ConvertedRecords(rows, values))
+                _set_values(connection, bound, rows, values)
     if left:
         archive = bound.archives.load_many(connection, [key for key, _ in left])
-        for writes in plan_conversions(bound, left, archive, conversion):
-            execute(connection, bound, writes)
+        for plan in plan_conversions(bound, left, archive, conversion):
+            execute(connection, plan)
     return len(batch)
+
+
+def _set_values(
+    connection: Connection, bound: BoundTable, before: Sequence[Stored], after: list[bytes]
+) -> None:
+    """Give locked records other bytes, from which nothing else follows: most conversions are so.
+    They are rows of the server, if they are `LockedRecords`."""
+    if isinstance(before, LockedRecords):
+        bound.records.set_locked(connection, before, after)
+    else:
+        bound.records.set_many(connection, [key for key, _ in before], after)
 
 
 def plan_conversions(
@@ -69,54 +78,22 @@ def plan_conversions(
     batch: Sequence[Stored],
     archive: Mapping[bytes, Mapping[int, bytes]],
     conversion: BatchConversion,
-) -> Iterator[list[Write]]:
+) -> Iterator[WritePlan]:
     """Plan the conversions of records, in parts: no more than some new blobs are held at once.
 
     `archive` has their archived values, by key and field number.
     """
     convert, find_change = conversion.convert, conversion.find_change
     attachments = bound.make_attachments()
-    writes, blob_count = list[Write](), 0
+    plan = WritePlan(bound, is_locked=True)
     for key, value in batch:
         attachments.archive = archive.get(key, NO_ARCHIVE)
         new = convert(key, value, attachments)
         change = None if find_change is None else find_change(key, value, new, attachments)
-        write = plan_conversion(key, value, new, attachments, change, consumes=conversion.consumes)
-        writes.append(write)
-        blob_count += len(attachments.blobs)
+        plan.convert(key, value, new, attachments, change, consumes=conversion.consumes)
         if attachments.blobs or attachments.archived or attachments.restored:
             attachments = bound.make_attachments()  # these are the record's
-        if blob_count >= BATCH_BLOBS:
-            yield writes
-            writes, blob_count = [], 0
-    yield writes
-
-
-def plan_discard(bound: BoundTable, key: bytes, stored: bytes) -> Write:
-    """A locked record that goes with its whole table, as its index entries do."""
-    change = LoggedChange(stored, None) if bound.logs_changes else None
-    return Write(key, stored, None, change=change, is_locked=True)
-
-
-def plan_conversion(
-    key: bytes,
-    old: bytes,
-    new: bytes,
-    attachments: Attachments,
-    change: LoggedChange | None = None,
-    *,
-    consumes: bool = False,
-) -> Write:
-    """A locked record that becomes what its conversion made of it, with these attachments."""
-    archived, restored = attachments.archived, attachments.restored
-    return Write(
-        key,
-        old,
-        new,
-        blobs=attachments.blobs or NO_BLOBS,
-        archived=tuple(archive_rows(key, archived)) if archived else (),
-        restored=tuple(restored) if consumes and restored else (),
-        change=change,
-        converted=archived,
-        is_locked=True,
-    )
+        if len(plan.blobs) >= BATCH_BLOBS:
+            yield plan
+            plan = WritePlan(bound, is_locked=True)
+    yield plan

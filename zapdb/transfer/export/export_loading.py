@@ -37,7 +37,7 @@ from zapdb.tables.bulk import KEYS_PER_STATEMENT
 from zapdb.tables.generated_values import generate_values
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.number_blocks import OperationNumbers
-from zapdb.tables.writes import execute, plan_inserts
+from zapdb.tables.writes import WritePlan, execute
 from zapdb.transfer.export.archived_values import (
     ArchiveDigest,
     list_archived_values,
@@ -276,9 +276,10 @@ class _TableLoad:
             # all references are validated at the end.
             numbers = OperationNumbers(self.db._session)
             values = generate_values(numbers, connection, bound, new)
-            plans = [plan._replace(targets=()) for plan in plan_inserts(bound, values)]
-            if plans:
-                execute(connection, bound, plans)
+            plan = WritePlan(bound)
+            plan.insert_many(values)
+            plan.targets.clear()
+            execute(connection, plan)
             return len(new)
 
     def _find_new(
