@@ -423,8 +423,9 @@ class Session(SessionCatalog):
         # Of another tenant's session, what it knew when the transaction began.
         epoch = next(iter(connection.checked.values()), self.node.own.epoch)
         version, found = connection.fetch_one(self._check_sql)
-        if found is None or as_number(found) < epoch:
-            refuse_lost_lease(connection, self.node, found)
+        stored = None if found is None else as_number(found)
+        if stored is None or stored < epoch:
+            refuse_lost_lease(connection, self.node, stored)
         if version != self._shared.loaded.catalog.version:
             self.reload()
         return epoch

@@ -145,13 +145,18 @@ class WritePlan:
         `CheckViolation`."""
         attachments = self.bound.make_attachments(key, stored)
         old, values, changed = self.bound.adapter.change(key, stored, given, attachments)
-        return self._change(key, stored, old, values, changed, attachments, skips_same=skips_same)
+        value = self.bound.codec.encode(self.bound.prefix, values, attachments)
+        if skips_same and value == stored and not attachments.archived:
+            return None
+        return self._become((key, stored, value), attachments, old, changed)
 
     def set_null(self, key: bytes, stored: bytes, name: str) -> None:
         """Plan that a field of the active schema becomes null."""
         attachments = self.bound.make_attachments(key, stored)
         old, _ = self.bound.reader.open(key, stored, attachments)
-        self._change(key, stored, old, held(old) | {name: None}, {name}, attachments)
+        values = held(old) | {name: None}
+        value = self.bound.codec.encode(self.bound.prefix, values, attachments)
+        self._become((key, stored, value), attachments, old, {name})
 
     def delete(self, key: bytes, stored: bytes) -> None:
         """Plan the deletion of a record and all that belongs to it; references to it are not
@@ -207,22 +212,6 @@ class WritePlan:
         self.archived += rows
         change = LoggedChange(before, before)
         self.logged.append(LoggedWrite((key, stored, stored), change, rows, converted))
-
-    def _change(
-        self,
-        key: bytes,
-        stored: bytes,
-        old: Record,
-        values: Mapping[str, Any],
-        changed: Collection[str],
-        attachments: Attachments,
-        *,
-        skips_same: bool = False,
-    ) -> Record | None:
-        value = self.bound.codec.encode(self.bound.prefix, values, attachments)
-        if skips_same and value == stored and not attachments.archived:
-            return None
-        return self._become((key, stored, value), attachments, old, changed)
 
     def _become(
         self,
