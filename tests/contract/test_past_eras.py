@@ -236,7 +236,7 @@ def test_a_rollback_to_purged_records_leaves_a_gap_that_is_explained(
     life.step(ADD_COLOR)
     flush(life.db)
     check_store(life.db, since=migrated)
-    with pytest.raises(HistoryGap, match="a rollback brought back records that had been purged"):
+    with pytest.raises(HistoryGap, match="a rollback brought back records that were purged"):
         life.db.at(rolled_back).table("items").get(1)
     assert "no file has the records to which a rollback went back" in caplog.text
     for moment in (migrated, max(life.states)):
