@@ -31,10 +31,9 @@ from zapdb.jobs.job import (
     FREE,
     Range,
     claim,
-    draw_first_fence,
+    delete_job,
     end_claim,
-    insert_ranges,
-    list_jobs,
+    insert_job,
     list_open_ranges,
     make_free,
     read_job,
@@ -422,15 +421,10 @@ def measure_value(value: Any) -> int:
 
 def _plan(storage: Storage, about: ExclusiveWork) -> None:
     """Store the job, or open it again; delete those of its kind that nobody can go on with."""
-    kind = JOB_TYPES[about.kind]
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        for other in list_jobs(connection, about.tenant):
-            if (
-                other.kind == about.kind
-                and other.id != about.job_id
-                and _is_over(connection, other)
-            ):
-                _delete(connection, other)
+        for other in rows.list_rows(connection, Job, about.kind, about.tenant):
+            if other.id != about.job_id and _is_over(connection, other):
+                delete_job(connection, other)
         now = storage.now_us(connection)
         job = rows.get(connection, Job, about.job_id, lock=True)
         if job is not None and job.state in ("planned", "paused"):
@@ -444,27 +438,18 @@ def _plan(storage: Storage, about: ExclusiveWork) -> None:
                 structs.replace(job, state="planned", created_at=now, records=0, error=""),
             )
         else:
-            rows.put(
-                connection,
-                Job(
-                    about.job_id,
-                    about.kind,
-                    about.tenant,
-                    about.table,
-                    about.table_name,
-                    0,
-                    0,
-                    "",
-                    {},
-                    "planned",
-                    0,
-                    now,
-                    kind.priority,
-                    subject=about.subject,
-                    is_resumable=about.is_resumable,
-                ),
+            made = Job(
+                about.job_id,
+                about.kind,
+                about.tenant,
+                about.table,
+                about.table_name,
+                created_at=now,
+                priority=JOB_TYPES[about.kind].priority,
+                subject=about.subject,
+                is_resumable=about.is_resumable,
             )
-            insert_ranges(connection, about.job_id, [(None, None)], fence=draw_first_fence())
+            insert_job(connection, made, [(None, None)])
 
 
 def _is_over(connection: Connection, job: Job) -> bool:
@@ -495,8 +480,3 @@ def _reopen_range(connection: Connection, job_id: str) -> None:
         .where(RANGES.c.job == job_id)
         .values(state=FREE, fence=RANGES.c.fence + 1, expires_at=0, read=0, written=0)
     )
-
-
-def _delete(connection: Connection, job: Job) -> None:
-    rows.delete(connection, Job, job.key)
-    connection.core_execute(sa.delete(RANGES).where(RANGES.c.job == job.id))

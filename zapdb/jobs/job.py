@@ -114,8 +114,7 @@ def plan_job(
             is_estimated=sliced.is_estimated,
             created_at=storage.now_us(connection),
         )
-        if stored is None and rows.put_if_absent(connection, job):
-            insert_ranges(connection, job.id, ranges, draw_first_fence())
+        if stored is None and insert_job(connection, job, ranges):
             return job
         job = read_job(connection, job.id, lock=True)
         quarantined = count_quarantined(connection, job.id) if job.state == "blocked" else 0
@@ -181,6 +180,22 @@ def _find_size(count: int) -> int:
     return max(1, -(-count // max(1, -(-count // most))))
 
 
+def insert_job(connection: Connection, job: Job, ranges: Sequence[Bounds]) -> bool:
+    """Store a job with its ranges; returns whether there was none with its id."""
+    is_new = rows.put_if_absent(connection, job)
+    if is_new:
+        insert_ranges(connection, job.id, ranges, draw_first_fence())
+    return is_new
+
+
+def delete_job(connection: Connection, job: Job) -> None:
+    """Delete a job, with its ranges and all that they found."""
+    clear_findings(connection, job.id)
+    clear_quarantine(connection, job.id)
+    rows.delete(connection, Job, job.key)
+    connection.core_execute(sa.delete(RANGES).where(RANGES.c.job == job.id))
+
+
 def insert_ranges(
     connection: Connection, job_id: str, ranges: Sequence[Bounds], fence: int, first: int = 0
 ) -> None:
@@ -228,6 +243,13 @@ def set_state(connection: Connection, job: Job, state: JobState) -> Job:
     job = structs.replace(job, state=state)
     rows.put(connection, job)
     return job
+
+
+def supersede_job(connection: Connection, job: Job) -> None:
+    """Note that a job is not needed any more; what it found is forgotten."""
+    clear_findings(connection, job.id)
+    clear_quarantine(connection, job.id)
+    set_state(connection, structs.replace(job, findings=()), "superseded")
 
 
 def open_ranges(connection: Connection, job_id: str) -> list[int]:

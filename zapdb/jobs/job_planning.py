@@ -16,11 +16,9 @@ from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.rollback import TableRollback
 from zapdb.catalog.row_kinds import Job, JobKind
 from zapdb.errors import CatalogChanged
-from zapdb.jobs.findings import clear_findings
-from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, set_state
+from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, supersede_job
 from zapdb.jobs.job_types import JOB_TYPES, type_of
 from zapdb.jobs.known_catalog import load_job_catalog
-from zapdb.jobs.quarantine import clear_quarantine
 from zapdb.limits import CATALOG
 from zapdb.migrations.chain import digest_chain
 from zapdb.storage import EntryStatements, RecordStatements, Storage, TransactionMode
@@ -182,9 +180,7 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
                 hint="run it again when the running migrations have finished",
             )
         for job in unwanted:
-            clear_findings(connection, job.id)
-            clear_quarantine(connection, job.id)
-            set_state(connection, structs.replace(job, findings=()), "superseded")
+            supersede_job(connection, job)
     return unwanted
 
 
@@ -222,8 +218,5 @@ def _new_job(
         position,
         chain,
         datasets,
-        "planned",
-        0,
-        0,
-        priority,
+        priority=priority,
     )

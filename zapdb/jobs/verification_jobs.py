@@ -13,23 +13,13 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-import sqlalchemy as sa
-from msgspec import structs
-
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import rows
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
-from zapdb.jobs.findings import add_findings, clear_findings, merge_findings, read_findings
-from zapdb.jobs.job import (
-    draw_first_fence,
-    insert_ranges,
-    list_jobs,
-    release_ranges,
-    set_state,
-    slice_records,
-)
+from zapdb.jobs.findings import add_findings, merge_findings, read_findings
+from zapdb.jobs.job import delete_job, plan_job, release_ranges, supersede_job
 from zapdb.jobs.job_types import JOB_TYPES
-from zapdb.jobs.quarantine import clear_quarantine, put_in_quarantine
+from zapdb.jobs.quarantine import put_in_quarantine
 from zapdb.jobs.record_checks import (
     ActiveChecks,
     Problems,
@@ -40,9 +30,8 @@ from zapdb.jobs.record_checks import (
 from zapdb.jobs.work import Findings, ReadingWork, Superseded
 from zapdb.migrations.chain import digest_chain
 from zapdb.schema import TableSchema
-from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.data_tables import list_record_tables
-from zapdb.storage.fixed_tables import RANGES
 
 
 class VerifyWork(ReadingWork[Problems]):
@@ -100,40 +89,30 @@ def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> l
     """
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
-        known = [one for one in list_jobs(connection, tenant) if one.kind == "verify"]
+        known = rows.list_rows(connection, Job, "verify", tenant)
         present = set(list_record_tables(connection))
         tables = [descriptor.schema for descriptor in catalog.tables.values()]
         tables += [one for one in list_archived_tables(catalog) if one.number in present]
     goes_on = {one.table: one for one in known if one.state in ("planned", "paused") and not anew}
     _forget(storage, [one for one in known if one not in goes_on.values()])
-    return [goes_on.get(one.number) or _plan(storage, catalog, one) for one in tables]
+    return [
+        goes_on.get(one.number) or plan_job(storage, _new_job(storage, catalog, one))
+        for one in tables
+    ]
 
 
-def _plan(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
-    with storage.transaction(TransactionMode.READ) as connection:
-        records = RecordStatements(storage, table.number, catalog.tenant)
-        sliced = slice_records(connection, records)
-    job = Job(
+def _new_job(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
+    return Job(
         f"verify/{catalog.tenant}/{table.number}/{uuid4().hex[:12]}",
         "verify",
         catalog.tenant,
         table.number,
         table.name,
-        0,
-        catalog.position,
-        digest_chain(catalog.chain, catalog.position),
-        _datasets_of(storage, catalog, table),
-        "planned",
-        sliced.records,
-        0,
-        JOB_TYPES["verify"].priority,
-        is_estimated=sliced.is_estimated,
+        position=catalog.position,
+        chain=digest_chain(catalog.chain, catalog.position),
+        datasets=_datasets_of(storage, catalog, table),
+        priority=JOB_TYPES["verify"].priority,
     )
-    with storage.transaction(TransactionMode.CATALOG) as connection:
-        job = structs.replace(job, created_at=storage.now_us(connection))
-        rows.put(connection, job)
-        insert_ranges(connection, job.id, sliced.ranges, fence=draw_first_fence())
-    return job
 
 
 def _datasets_of(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> dict[str, str]:
@@ -152,11 +131,8 @@ def _forget(storage: Storage, jobs: list[Job]) -> None:
     """Delete verifications that are over; those that are being run end first, as superseded."""
     for job in jobs:
         with storage.transaction(TransactionMode.CATALOG) as connection:
-            clear_findings(connection, job.id)
-            clear_quarantine(connection, job.id)
             if job.state in ("planned", "paused"):
-                set_state(connection, structs.replace(job, findings=()), "superseded")
+                supersede_job(connection, job)
                 release_ranges(connection, job.id)
-                continue
-            rows.delete(connection, Job, job.key)
-            connection.core_execute(sa.delete(RANGES).where(RANGES.c.job == job.id))
+            else:
+                delete_job(connection, job)
