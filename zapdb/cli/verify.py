@@ -15,19 +15,17 @@ from zapdb.cli.exclusive_jobs import tell_wait
 from zapdb.cli.job_progress import with_bar, write_way_on
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
-from zapdb.jobs import Job, read_progress
-from zapdb.jobs.job_run import Runner, run_job
+from zapdb.jobs import Job
+from zapdb.jobs.job_run import JobReport, Runner
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.repair import IndexRepair, repair_indexes
 from zapdb.jobs.tenant_verification import (
     BlobsReport,
     TableReport,
-    check_migrations,
-    report_jobs,
     verify_blobs,
+    verify_by_jobs,
 )
-from zapdb.jobs.verification_jobs import plan_verification
 from zapdb.jobs.waiting import Hold
 from zapdb.migrations import list_files
 from zapdb.printing import show_moment
@@ -158,32 +156,34 @@ class Verification:
 
     def run(self, *, anew: bool) -> list[TableReport]:
         """Raises `KeyboardInterrupt` after a note how to go on."""
-        check_migrations(self._catalog)
-        planned = plan_verification(self._storage, self._catalog.tenant, anew=anew)
-        for job in planned:
-            if read_progress(self._storage.connection(), job.id).read:
-                print_note(
-                    f"{job.table_name}: goes on with the verification of "
-                    f"{show_moment(job.created_at)}; --from-start begins anew"
-                )
         try:
-            ended = [self._run(job) for job in planned]
+            return verify_by_jobs(
+                self._storage,
+                self._catalog.tenant,
+                self._runner,
+                anew=anew,
+                on_begun=_tell_begun,
+                on_run=self._tell_end,
+            )
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb verify` goes on where this stopped")
             raise
-        return report_jobs(self._storage, self._catalog.tenant, list(filter(None, ended)))
 
-    def _run(self, job: Job) -> Job | None:
-        report = run_job(self._storage, job, self._runner)
+    def _tell_end(self, job: Job, report: JobReport | None) -> None:
         if report is None:
             print_note(f"{job.table_name}: the schema has changed, or another run took over")
-            return None
-        if report.hold is not None:
+        elif report.hold is not None:
             self.held.append((report.job, report.hold))
             doing = name_job(self._catalog, job).doing
             self._output.write(("waiting ", "yellow"), f"{doing}: {report.hold}")
             write_way_on(report.job, self._output)
-        return report.job
+
+
+def _tell_begun(job: Job) -> None:
+    print_note(
+        f"{job.table_name}: goes on with the verification of "
+        f"{show_moment(job.created_at)}; --from-start begins anew"
+    )
 
 
 def _write_intact(migrations: int, output: Output, *, compared: bool) -> None:

@@ -20,7 +20,7 @@ nothing is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
@@ -28,21 +28,22 @@ from zapdb.catalog.row_kinds import Job
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.errors import CorruptionError, JobError
 from zapdb.jobs.blob_sweep import count_blobs
-from zapdb.jobs.job_run import Runner, run_job
-from zapdb.jobs.record_checks import (
-    Problem,
-    check_history,
-    count_entries,
-    list_archived_tables,
-    open_checks,
+from zapdb.jobs.findings import merge_findings
+from zapdb.jobs.job import read_progress
+from zapdb.jobs.job_run import JobReport, Runner, run_job
+from zapdb.jobs.record_checks import check_history, count_entries, open_checks
+from zapdb.jobs.verification_jobs import (
+    find_in_table,
+    list_tables_with_records,
+    plan_verification,
+    to_findings,
 )
-from zapdb.jobs.verification_jobs import plan_verification
+from zapdb.jobs.work import Findings
 from zapdb.limits import PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.records import group_by_revision
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
-from zapdb.storage.data_tables import list_record_tables
 from zapdb.tables.indexes import BoundTable
 
 
@@ -71,22 +72,6 @@ class BlobsReport:
     unowned: int
 
 
-class _Found:
-    """Counts problems, and keeps the first ones."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.shown: list[str] = []
-        self.what = set[str]()
-
-    def add(self, problems: Iterable[Problem]) -> None:
-        for problem in problems:
-            self.count += 1
-            self.what.add(problem.what)
-            if len(self.shown) < VIOLATIONS_SHOWN_MAX:
-                self.shown.append(problem.text)
-
-
 def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(TransactionMode.READ) as connection:
@@ -94,7 +79,7 @@ def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
         check_migrations(catalog)
         found = {
             table.number: _verify_table(connection, catalog, table)
-            for table in _list_tables(connection, catalog)
+            for table in list_tables_with_records(connection, catalog)
         }
         return _report(connection, catalog, found)
 
@@ -105,64 +90,64 @@ def check_migrations(catalog: TenantCatalog) -> None:
         migration.check()
 
 
-def _list_tables(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
-    present = set(list_record_tables(connection))
-    tables = [descriptor.schema for descriptor in catalog.tables.values()]
-    return tables + [one for one in list_archived_tables(catalog) if one.number in present]
-
-
-def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> _Found:
-    checks, found = open_checks(connection.storage, catalog, table.number), _Found()
+def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> Findings:
+    checks, found, after = open_checks(connection.storage, catalog, table.number), Findings(), b""
     assert checks is not None, "the table is one of the catalog's"
-    after = b""
     while page := connection.fetch_all(checks.records.page_sql, (after, PAGE_RECORDS_MAX)):
         records = [(as_bytes(key), as_bytes(value)) for key, value in page]
-        found.add(checks.check_page(connection, records))
-        after = records[-1][0]
-    found.add(checks.check_table(connection, found.what))
-    return found
+        problems = checks.check_page(connection, records)
+        found, after = merge_findings([*found, *to_findings(problems)]), records[-1][0]
+    return find_in_table(connection, checks, found)
 
 
-def verify_by_jobs(storage: Storage, tenant: int, runner: Runner) -> list[TableReport]:
-    """The same by jobs; raises `JobError` if an operator holds one of them back."""
+def _require_not_held(job: Job, report: JobReport | None) -> None:
+    if report is not None and report.hold is not None:
+        raise JobError(
+            "the verification is held back",
+            table=job.table_name,
+            reason=str(report.hold),
+            hint=f"`zapdb jobs show {job.id}` tells more; verify again when it may go on",
+        )
+
+
+def verify_by_jobs(
+    storage: Storage,
+    tenant: int,
+    runner: Runner,
+    *,
+    anew: bool = False,
+    on_begun: Callable[[Job], object] = lambda _: None,
+    on_run: Callable[[Job, JobReport | None], object] = _require_not_held,
+) -> list[TableReport]:
+    """The same by jobs, which go on where they stopped unless `anew`; then `on_begun` is called
+    with each that does.
+
+    After each, `on_run` is called with its report, which is None if the table was dropped. Without
+    it, raises `JobError` if an operator holds one of them back.
+    """
     with storage.transaction(TransactionMode.READ) as connection:
         check_migrations(load_tenant_catalog(connection, tenant))
-    ended = []
-    for job in plan_verification(storage, tenant):
+    planned, found = plan_verification(storage, tenant, anew=anew), dict[int, Findings]()
+    for job in planned:
+        if read_progress(storage.connection(), job.id).read:
+            on_begun(job)
+    for job in planned:
         report = run_job(storage, job, runner)
-        if report is None:
-            continue  # the table was dropped
-        if report.hold is not None:
-            raise JobError(
-                "the verification is held back",
-                table=job.table_name,
-                reason=str(report.hold),
-                hint=f"`zapdb jobs show {job.id}` tells more; verify again when it may go on",
-            )
-        ended.append(report.job)
-    return report_jobs(storage, tenant, ended)
-
-
-def report_jobs(storage: Storage, tenant: int, jobs: Sequence[Job]) -> list[TableReport]:
-    """What jobs of a verification have found, with the counts of now."""
+        on_run(job, report)
+        if report is not None:
+            found[job.table] = report.job.findings
     with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, tenant)
-        found = {job.table: _Found() for job in jobs}
-        for job in jobs:
-            for finding in job.findings:
-                found[job.table].count += finding.count
-                found[job.table].shown += finding.examples
-        return _report(connection, catalog, found)
+        return _report(connection, load_tenant_catalog(connection, tenant), found)
 
 
 def _report(
-    connection: Connection, catalog: TenantCatalog, found: dict[int, _Found]
+    connection: Connection, catalog: TenantCatalog, found: dict[int, Findings]
 ) -> list[TableReport]:
     """A report for each active table, and for each dropped one with a problem."""
     reports = []
     for descriptor in catalog.tables.values():
         bound = BoundTable(connection.storage, catalog, descriptor)
-        reports.append(_report_active(connection, bound, found.get(bound.schema.number, _Found())))
+        reports.append(_report_active(connection, bound, found.get(bound.schema.number, ())))
     active = {descriptor.schema.number for descriptor in catalog.tables.values()}
     logs: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, catalog.tenant):
@@ -172,14 +157,13 @@ def _report(
             continue
         problems = found.get(number)
         if problems is None:  # its records are not archived
-            problems = _Found()
-            problems.add(check_history(log, catalog))
-        if problems.count:
+            problems = merge_findings(to_findings(check_history(log, catalog)))
+        if problems:
             reports.append(_report_dropped(connection, catalog, log, problems))
     return reports
 
 
-def _report_active(connection: Connection, bound: BoundTable, found: _Found) -> TableReport:
+def _report_active(connection: Connection, bound: BoundTable, found: Findings) -> TableReport:
     revisions = _count_by_revision(connection, bound.records)
     return TableReport(
         bound.schema.name,
@@ -191,24 +175,28 @@ def _report_active(connection: Connection, bound: BoundTable, found: _Found) -> 
             if index.is_readable
         },
         tuple(index.name for index in bound.indexes if not index.is_readable),
-        found.count,
-        tuple(found.shown[:VIOLATIONS_SHOWN_MAX]),
+        *_count_and_show(found),
     )
 
 
 def _report_dropped(
-    connection: Connection, catalog: TenantCatalog, log: list[RevisionEntry], found: _Found
+    connection: Connection, catalog: TenantCatalog, log: list[RevisionEntry], found: Findings
 ) -> TableReport:
     number, revisions = log[-1].table_number, dict[int, int]()
     try:
         name = log[-1].schema.name
     except CorruptionError:
         name = f"(table {number})"
-    if any(table.number == number for table in _list_tables(connection, catalog)):
+    if any(table.number == number for table in list_tables_with_records(connection, catalog)):
         records = RecordStatements(connection.storage, number, catalog.tenant)
         revisions = _count_by_revision(connection, records)
-    shown = tuple(found.shown[:VIOLATIONS_SHOWN_MAX])
-    return TableReport(name, sum(revisions.values()), revisions, {}, (), found.count, shown)
+    counted = sum(revisions.values())
+    return TableReport(name, counted, revisions, {}, (), *_count_and_show(found))
+
+
+def _count_and_show(found: Findings) -> tuple[int, tuple[str, ...]]:
+    shown = [text for one in found for text in one.examples]
+    return sum(one.count for one in found), tuple(shown[:VIOLATIONS_SHOWN_MAX])
 
 
 def _count_by_revision(connection: Connection, records: RecordStatements) -> dict[int, int]:

@@ -59,9 +59,7 @@ class VerifyWork(ReadingWork[Problems]):
             checks = open_checks(self.storage, catalog, self.job.table)
             if checks is None:
                 raise Superseded
-            found = read_findings(connection, self.job.id)
-            whole = to_findings(checks.check_table(connection, {one.what for one in found}))
-            return merge_findings([*whole, *found])
+            return find_in_table(connection, checks, read_findings(connection, self.job.id))
 
     def examine(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> Problems:
         return self.checks.check_page(connection, batch)
@@ -78,6 +76,12 @@ class VerifyWork(ReadingWork[Problems]):
         put_in_quarantine(connection, self.job.tenant, self.job.id, unreadable)
 
 
+def find_in_table(connection: Connection, checks: RecordChecks, found: Findings) -> Findings:
+    """What a table as a whole shows, and what was found in its records."""
+    whole = to_findings(checks.check_table(connection, {one.what for one in found}))
+    return merge_findings([*whole, *found])
+
+
 def to_findings(problems: Problems) -> list[ConstraintFinding]:
     return [ConstraintFinding(one.what, 1, (one.text,)) for one in problems]
 
@@ -90,15 +94,20 @@ def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> l
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
         known = rows.list_rows(connection, Job, "verify", tenant)
-        present = set(list_record_tables(connection))
-        tables = [descriptor.schema for descriptor in catalog.tables.values()]
-        tables += [one for one in list_archived_tables(catalog) if one.number in present]
+        tables = list_tables_with_records(connection, catalog)
     goes_on = {one.table: one for one in known if one.state in ("planned", "paused") and not anew}
     _forget(storage, [one for one in known if one not in goes_on.values()])
     return [
         goes_on.get(one.number) or plan_job(storage, _new_job(storage, catalog, one))
         for one in tables
     ]
+
+
+def list_tables_with_records(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
+    """The active tables of a tenant, and the dropped ones with archived records."""
+    present = set(list_record_tables(connection))
+    tables = [descriptor.schema for descriptor in catalog.tables.values()]
+    return tables + [one for one in list_archived_tables(catalog) if one.number in present]
 
 
 def _new_job(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Job:
