@@ -17,7 +17,7 @@ from zapdb.cli.job_progress import JobRun, run_jobs
 from zapdb.cli.output import Output
 from zapdb.datasets import dataset_of
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
-from zapdb.jobs.reindexing import plan_reindexing
+from zapdb.jobs.index_rebuilding import plan_reindexing
 from zapdb.storage import TransactionMode
 
 TableOption = Annotated[

@@ -29,10 +29,9 @@ from zapdb.database.node_context import NodeContext
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.blob_sweep import SweepReport, sweep_blobs
-from zapdb.jobs.build_pauses import BuildPauses
-from zapdb.jobs.job_run import JobReport, Runner, run_job, run_locally
+from zapdb.jobs.index_rebuilding import plan_reindexing
+from zapdb.jobs.job_run import JobReport, Runner, run_each, run_locally
 from zapdb.jobs.known_revisions import forget_wrong_ranges
-from zapdb.jobs.reindexing import plan_reindexing
 from zapdb.jobs.repair import IndexRepair, repair_indexes
 from zapdb.jobs.tenant_verification import TableReport, verify_by_jobs, verify_tenant
 from zapdb.limits import CATALOG_WAIT_SECONDS
@@ -115,7 +114,6 @@ class DatabaseAdmin(Facet):
         again.
         """
         self._storage.require_writable()
-        reports, pauses = [], BuildPauses()
         jobs = plan_jobs(
             self._storage,
             self._tenant,
@@ -123,13 +121,7 @@ class DatabaseAdmin(Facet):
             is_by_hand=True,
             retries_quarantined=retry_quarantined,
         )
-        for job in jobs:
-            pauses.wait_before(job)
-            report = run_job(self._storage, job, runner)
-            pauses.note(report)
-            if report is not None:
-                reports.append(report)
-        return reports
+        return list(run_each(self._storage, jobs, runner))
 
     def reindex(
         self, table: str | None = None, index: str | None = None, *, runner: Runner = run_locally
@@ -145,11 +137,7 @@ class DatabaseAdmin(Facet):
         planned = plan_reindexing(
             self._storage, self._session.catalog, table, index, self._node_context.node
         )
-        return [
-            report
-            for job in planned.jobs
-            if (report := run_job(self._storage, job, runner)) is not None
-        ]
+        return list(run_each(self._storage, planned.jobs, runner))
 
     def count_by_revision(self, table: str) -> dict[int, int]:
         """Return how many records of a table have each revision, 0 if it can't be read."""

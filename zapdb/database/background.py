@@ -18,9 +18,8 @@ from functools import partial
 from zapdb.activation import load_tenant_catalog
 from zapdb.errors import UnknownZone, ZapdbError
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.index_rebuilding import run_rebuilds
-from zapdb.jobs.job_run import run_job, run_locally
+from zapdb.jobs.job_run import run_each, run_locally
 from zapdb.jobs.waiting import find_next_opening
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
 from zapdb.storage import Storage, TransactionMode
@@ -79,16 +78,9 @@ class BackgroundJobs:
 def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
     runner = partial(run_locally, workers=1, should_stop=should_stop)
-    held, pauses = [], BuildPauses(should_stop)
-    for job in plan_jobs(storage, tenant):
-        pauses.wait_before(job)
-        if should_stop():
-            return None
-        report = run_job(storage, job, runner)
-        pauses.note(report)
-        if report is not None and report.hold is not None:
-            held.append(report.hold)
-    return find_next_opening(storage, held)
+    reports = list(run_each(storage, plan_jobs(storage, tenant), runner, should_stop))
+    held = [report.hold for report in reports if report.hold is not None]
+    return None if should_stop() else find_next_opening(storage, held)
 
 
 def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:

@@ -26,9 +26,6 @@ class IndexWork(Work):
     In a unique index, a record whose key is another's by then gets none. It is found at the end.
     """
 
-    # A row that is skipped would have to be found again; the writer is done in a moment.
-    skips_locked = False
-
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
         self.bound = BoundTable(storage, catalog, find_active_table(catalog, job))

@@ -80,8 +80,6 @@ class ConvertWork(Work):
 class RollbackWork(Work):
     """Records of rolled back revisions go back to the layout before, or away with their table."""
 
-    skips_locked = False
-
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
         descriptor = find_active_table(catalog, job)

@@ -1,4 +1,5 @@
-"""Building indexes again whose collation or time zone data changed, at once (rule 26).
+"""Building indexes again: at once where their collation or time zone data changed (rule 26), and
+because somebody asks for it.
 
 The process that finds a dataset changed deletes the entries. From then on, each query that would
 use the index scans, in all processes. So every process that opens the database rebuilds the index
@@ -12,15 +13,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
-from zapdb.activation import TenantCatalog
-from zapdb.errors import ZapdbError
-from zapdb.jobs.build_pauses import BuildPauses
+from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation.datasets import needs_rebuilding, restart_indexes
+from zapdb.activation.up import require_not_rolling_back
+from zapdb.catalog.cluster.nodes import Node
+from zapdb.catalog.row_kinds import Job
+from zapdb.errors import UnknownName, UsageError, ZapdbError
 from zapdb.jobs.job_planning import plan_jobs
-from zapdb.jobs.job_run import run_job, run_locally
+from zapdb.jobs.job_run import run_each, run_locally
 from zapdb.limits import REBUILD_WHEN_OPENING_SECONDS
-from zapdb.storage import Storage
+from zapdb.storage import Storage, TransactionMode
 
 logger = logging.getLogger("zapdb.datasets")
 
@@ -47,13 +52,8 @@ def run_rebuilds(
     if not builds or should_stop():
         return
     runner = partial(run_locally, workers=workers, should_stop=should_stop)
-    pauses = BuildPauses(should_stop)
-    for job in plan_jobs(storage, catalog.tenant, ["index"]):
-        if job.target in builds:
-            pauses.wait_before(job)
-            if should_stop():
-                return
-            pauses.note(run_job(storage, job, runner))
+    jobs = [job for job in plan_jobs(storage, catalog.tenant, ["index"]) if job.target in builds]
+    list(run_each(storage, jobs, runner, should_stop))
 
 
 def rebuild_when_opening(storage: Storage, catalog: TenantCatalog) -> None:
@@ -68,3 +68,59 @@ def rebuild_when_opening(storage: Storage, catalog: TenantCatalog) -> None:
     except ZapdbError as error:
         if not is_over():
             logger.warning("an index could not be built again yet: %s", error.message)
+
+
+Choice = Callable[[TableDescriptor, IndexDescriptor], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Reindexing:
+    """The indexes whose build was begun again, as they were, the jobs that do it, and the catalog
+    since."""
+
+    indexes: list[tuple[TableDescriptor, IndexDescriptor]]
+    jobs: list[Job]
+    catalog: TenantCatalog
+
+
+def plan_reindexing(
+    storage: Storage,
+    catalog: TenantCatalog,
+    table: str | None,
+    index: str | None,
+    node: Node | None = None,
+) -> Reindexing:
+    """Begin the builds of indexes again, and plan their jobs.
+
+    Without a table, those that this process can't use as they are; else all of the table, or one.
+    Raises `DatasetMismatch` while processes other than `node` have other data, `RollbackInProgress`
+    and `UnknownName`.
+    """
+    require_not_rolling_back(catalog)
+    found = restart_indexes(storage, catalog, _choose(catalog, table, index), node)
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+    numbers = {index.index.number for _, index in found}
+    builds = {
+        index.build
+        for descriptor in catalog.tables.values()
+        for index in descriptor.indexes
+        if index.index.number in numbers
+    }
+    jobs = [job for job in plan_jobs(storage, catalog.tenant, ["index"]) if job.target in builds]
+    return Reindexing(found, jobs, catalog)
+
+
+def _choose(catalog: TenantCatalog, table: str | None, index: str | None) -> Choice:
+    if table is None:
+        if index is not None:
+            raise UsageError("an index needs its table", index=index, hint="add --table, or table=")
+        return lambda _, found: needs_rebuilding(found)
+    descriptor = catalog.table(table)
+    if index is None:
+        return lambda s, _: s.schema.number == descriptor.schema.number
+    named = next((i.index for i in descriptor.indexes if i.index.name == index), None)
+    if named is None:
+        there = ", ".join(i.index.name for i in descriptor.indexes) or "(none)"
+        raise UnknownName("there is no such index", table=table, index=index, indexes=there)
+    return lambda _, found: found.index.number == named.number

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import Job
 from zapdb.errors import JobError, ZapdbError
+from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job import (
     Progress,
     begin_anew,
@@ -109,6 +110,25 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
                 hint="run `zapdb verify`, and report this as a bug",
             )
         is_last = True
+
+
+def run_each(
+    storage: Storage,
+    jobs: Iterable[Job],
+    runner: Runner,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Iterator[JobReport]:
+    """Run planned jobs one after the other, until it should stop, with `BuildPauses`; yields the
+    reports of those that were not superseded."""
+    pauses = BuildPauses(should_stop)
+    for job in jobs:
+        pauses.wait_before(job)
+        if should_stop():
+            return
+        report = run_job(storage, job, runner)
+        pauses.note(report)
+        if report is not None:
+            yield report
 
 
 def _work(storage: Storage, job: Job, runner: Runner) -> None:

@@ -38,7 +38,7 @@ from zapdb.jobs.quarantine import (
 )
 from zapdb.jobs.splitting import claim_or_split
 from zapdb.jobs.throttle import Stopped, Throttle, wait
-from zapdb.jobs.work import HeldBack, ReadingWork, Superseded, Work
+from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.jobs.work_loading import make_work
 from zapdb.limits import (
     BATCH,
@@ -211,7 +211,7 @@ class _RangeRun:
         raise unknown
 
     def _try_batch(self, resume_after: bytes | None) -> list[tuple[bytes, bytes]]:
-        if isinstance(self.work, ReadingWork):
+        if self.work.only_reads:
             return self._retry(partial(self._examine_batch, resume_after))
         try:
             return self._retry(partial(self._run_batch, resume_after))
@@ -349,7 +349,6 @@ class _RangeRun:
         while True:
             with self.storage.transaction(TransactionMode.READ) as connection:
                 work = self._current_work(connection)
-                assert isinstance(work, ReadingWork)
                 self.limit = min(self.limit, self.limit_max)
                 started = time.perf_counter()
                 rows = work.fetch(
@@ -357,12 +356,12 @@ class _RangeRun:
                 )
                 if not rows:
                     return rows
-                found = work.examine(connection, rows)
+                note = work.examine(connection, rows)
                 seconds = time.perf_counter() - started
             with self.storage.transaction(TransactionMode.JOB) as connection:
                 if self._current_work(connection) is not work:
                     continue
-                work.note(connection, found, self.claimed.number)
+                note(connection, self.claimed.number)
                 counted = BatchCounts(len(rows), 0, self.conflicts - self.conflicts_noted)
                 record_progress(connection, self.claimed, rows[-1][0], counted)
                 self.last_rows = rows

@@ -24,9 +24,6 @@ from zapdb.tables.indexes import BoundTable, make_reader, violations
 class ValidateWork(Work):
     """Check every record at its current schema; nothing is written."""
 
-    # A row that is skipped would have to be found again; the writer is done in a moment.
-    skips_locked = False
-
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
         descriptor = find_active_table(catalog, job)

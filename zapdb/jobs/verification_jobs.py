@@ -10,6 +10,8 @@ interrupted goes on where it stopped. A new one takes the place of the one befor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -27,15 +29,18 @@ from zapdb.jobs.record_checks import (
     list_archived_tables,
     open_checks,
 )
-from zapdb.jobs.work import Findings, ReadingWork, Superseded
+from zapdb.jobs.work import Findings, Superseded, Work
 from zapdb.migrations.chain import digest_chain
 from zapdb.schema import TableSchema
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage import Connection, OfHeld, Storage, TransactionMode
+from zapdb.storage.cells import as_bytes
 from zapdb.storage.data_tables import list_record_tables
 
 
-class VerifyWork(ReadingWork[Problems]):
+class VerifyWork(Work):
     """Check every record of a table, with its entries, constraints, blobs and archived values."""
+
+    only_reads = True
 
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
@@ -61,10 +66,37 @@ class VerifyWork(ReadingWork[Problems]):
                 raise Superseded
             return find_in_table(connection, checks, read_findings(connection, self.job.id))
 
-    def examine(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> Problems:
-        return self.checks.check_page(connection, batch)
+    def fetch(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        *,
+        of_held: OfHeld,
+    ) -> list[tuple[bytes, bytes]]:
+        """Nothing is locked."""
+        condition, parameters = self.range_condition(lower, upper)
+        found = connection.fetch_all(
+            f"SELECT key, value FROM {self.records.name} WHERE {condition}"
+            f" ORDER BY key LIMIT {int(limit)}",
+            parameters,
+        )
+        return [(as_bytes(key), as_bytes(value)) for key, value in found]
 
-    def note(self, connection: Connection, found: Problems, number: int) -> None:
+    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
+        """What can't be read is found, and raises nothing."""
+
+    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
+        self.examine(connection, batch)(connection, number)
+        return 0
+
+    def examine(
+        self, connection: Connection, batch: list[tuple[bytes, bytes]]
+    ) -> Callable[[Connection, int], None]:
+        return partial(self._note, self.checks.check_page(connection, batch))
+
+    def _note(self, found: Problems, connection: Connection, number: int) -> None:
         if not found:
             return
         add_findings(connection, self.job.id, number, to_findings(found))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
@@ -19,7 +20,6 @@ from zapdb.storage import (
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.statements import find_middle, in_range
 
-Found = TypeVar("Found")
 Findings = tuple[ConstraintFinding, ...]
 """What blocks a job."""
 
@@ -43,8 +43,12 @@ def find_active_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:
 class Work(ABC):
     """What a kind of job does with a batch, under the tenant catalog that it was loaded with."""
 
-    skips_locked: bool
-    """Whether rows that a writer holds may be left for another pass."""
+    skips_locked: bool = False
+    """Whether rows that a writer holds are left for another pass, and have to be found again there.
+    Otherwise a batch waits for the writer, who is done in a moment."""
+    only_reads: bool = False
+    """Whether batches are examined in snapshots of their own, which hold up nobody, and only what
+    was found is noted with the progress."""
     batch_records: int = BATCH_RECORDS_FIRST
     """The size of the first batch of the next range: that of the last batch so far."""
     rate: float | None = None
@@ -158,41 +162,9 @@ class Work(ABC):
         """Work on the (place, value) rows that `fetch` gave, of range `number`; returns how many
         were written."""
 
-
-class ReadingWork(Work, Generic[Found]):
-    """Work that only reads: a batch is examined in a snapshot of its own, which holds up nobody,
-    and what was found is noted with the progress."""
-
-    skips_locked = False
-
-    @abstractmethod
-    def examine(self, connection: Connection, batch: list[tuple[bytes, bytes]]) -> Found:
-        """Look at a batch, in a READ transaction."""
-
-    @abstractmethod
-    def note(self, connection: Connection, found: Found, number: int) -> None:
-        """Note what was found in a batch of range `number`, in the transaction of its progress."""
-
-    def fetch(
-        self,
-        connection: Connection,
-        lower: bytes | None,
-        upper: bytes | None,
-        limit: int,
-        *,
-        of_held: OfHeld,
-    ) -> list[tuple[bytes, bytes]]:
-        condition, parameters = self.range_condition(lower, upper)
-        rows = connection.fetch_all(
-            f"SELECT key, value FROM {self.records.name} WHERE {condition}"
-            f" ORDER BY key LIMIT {int(limit)}",
-            parameters,
-        )
-        return [(as_bytes(key), as_bytes(value)) for key, value in rows]
-
-    def try_to_read(self, connection: Connection, place: bytes, value: bytes) -> None:
-        """What can't be read is found, and raises nothing."""
-
-    def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
-        self.note(connection, self.examine(connection, batch), number)
-        return 0
+    def examine(
+        self, connection: Connection, batch: list[tuple[bytes, bytes]]
+    ) -> Callable[[Connection, int], object]:
+        """Look at a batch in its snapshot, if the work only reads; returns what notes the findings
+        for a range, by its number, in the transaction of its progress."""
+        return lambda connection, number: self.write(connection, batch, number)
