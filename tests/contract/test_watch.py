@@ -26,7 +26,7 @@ from zapdb.cli import job_watch
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.needy_tenants import find_needy_tenants
+from zapdb.jobs.job_planning import find_needy_tenants
 from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage, TransactionMode
 

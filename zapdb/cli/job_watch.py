@@ -32,9 +32,13 @@ from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Progress, plan_jobs, read_progress
 from zapdb.jobs.build_pauses import BuildPauses
-from zapdb.jobs.job_planning import is_blocked, plan_blocked_again
+from zapdb.jobs.job_planning import (
+    find_needy_tenants,
+    is_blocked,
+    list_dependencies,
+    plan_blocked_again,
+)
 from zapdb.jobs.job_run import Runner, run_locally
-from zapdb.jobs.needy_tenants import find_needy_tenants, list_dependencies
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
 from zapdb.limits import (
     BACKGROUND_RETRY_SECONDS,
