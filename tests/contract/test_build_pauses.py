@@ -12,10 +12,9 @@ from tests.support import Workspace
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.database.background import run_all
-from zapdb.jobs import Progress, build_pauses, plan_jobs
-from zapdb.jobs.build_pauses import BuildPauses
+from zapdb.jobs import job_run, plan_jobs
 from zapdb.jobs.job_planning import REBUILT_PRIORITY
-from zapdb.jobs.job_run import JobReport
+from zapdb.jobs.job_run import BuildPauses
 from zapdb.limits import BUILD_PAUSE_SECONDS_MAX
 
 RUNNERS: dict[str, Callable[[Workspace, Database], object]] = {
@@ -32,7 +31,7 @@ RUNNERS: dict[str, Callable[[Workspace, Database], object]] = {
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The seconds of each pause, which are not waited for."""
     found = list[float]()
-    monkeypatch.setattr(build_pauses, "wait", lambda seconds, should_stop: found.append(seconds))
+    monkeypatch.setattr(job_run, "wait", lambda seconds, should_stop: found.append(seconds))
     return found
 
 
@@ -69,14 +68,14 @@ def test_other_builds_follow_at_once(db: Database, pauses: list[float]) -> None:
 def test_a_pause_is_a_part_of_the_build_and_bounded(db: Database, pauses: list[float]) -> None:
     job, *_ = plan_jobs(db._storage, 1)
     urgent = db.jobs.set_priority(job.id, REBUILT_PRIORITY)
-    taken, progress = BuildPauses(), Progress(1, 1, 1, 1, 0)
-    taken.note(JobReport(urgent, progress, 4.0, seq=1))
+    taken = BuildPauses()
+    taken.note(urgent, 4.0)
     taken.wait_before(urgent)
     assert pauses == []  # it was not done
     for seconds in (4.0, 1_000.0):
-        taken.note(JobReport(structs.replace(urgent, state="done"), progress, seconds, seq=1))
+        taken.note(structs.replace(urgent, state="done"), seconds)
         taken.wait_before(urgent)
     assert pauses == [1.0, BUILD_PAUSE_SECONDS_MAX]
-    taken.note(None)
+    taken.note(structs.replace(urgent, state="superseded"), 4.0)
     taken.wait_before(urgent)
     assert len(pauses) == 2

@@ -34,9 +34,9 @@ from zapdb.errors import ExecutorMismatch, JobError, StorageError
 from zapdb.jobs import Job, plan_jobs, range_work, read_progress
 from zapdb.jobs.job import claim, list_jobs, open_ranges
 from zapdb.jobs.job_run import run_job, run_locally
-from zapdb.jobs.known_catalog import load_job_catalog
 from zapdb.jobs.range_work import run_range
 from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.jobs.work import load_job_catalog
 from zapdb.jobs.work_loading import load_work
 from zapdb.records import asdict
 from zapdb.storage import (

@@ -215,7 +215,7 @@ def convert_status_command(options: TenantOptions, output: Output) -> int:
     output.document(
         {
             "pending": is_pending,
-            "tables": [_table_to_json(table) for table in tables],
+            "tables": tables,
             "jobs": [_job_to_json(job, progress) for job, progress in jobs],
             "blocked": [
                 {
@@ -243,7 +243,7 @@ def _write_tables(tables: list[TableStatus], output: Output) -> None:
                 f"{index or 'unreadable'}: {count:,}" for index, count in table.by_revision.items()
             )
             or "-",
-            (", ".join(table.unbuilt) or "-", "yellow" if table.unbuilt else ""),
+            (", ".join(table.indexes_to_build) or "-", "yellow" if table.indexes_to_build else ""),
         )
         for table in tables
     ]
@@ -270,19 +270,6 @@ def _write_jobs(catalog: TenantCatalog, jobs: list[tuple[Job, Progress]], output
         for job, progress in jobs
     ]
     output.table(columns, rows, right=columns[1:])
-
-
-def _table_to_json(table: TableStatus) -> dict[str, Any]:
-    return {
-        "table": table.table,
-        "records": table.records,
-        "stale": table.stale,
-        "revision": table.revision,
-        "layout_revision": table.layout_revision,
-        "by_revision": table.by_revision,
-        "indexes_to_build": table.unbuilt,
-        "unvalidated": table.unvalidated,
-    }
 
 
 def _job_to_json(job: Job, progress: Progress) -> dict[str, Any]:

@@ -14,10 +14,9 @@ from zapdb.activation import TenantCatalog
 from zapdb.cli.job_bar import Waits, showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.jobs import Job, Progress, read_progress
-from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job import read_job
 from zapdb.jobs.job_planning import sort_by_priority
-from zapdb.jobs.job_run import JobReport, Runner, run_job, run_locally
+from zapdb.jobs.job_run import BuildPauses, JobReport, Runner, run_job, run_locally
 from zapdb.jobs.job_types import name_job, type_of
 from zapdb.jobs.waiting import Hold, SeenBy
 from zapdb.storage import Storage, TransactionMode
@@ -83,7 +82,7 @@ def run_jobs(
         except KeyboardInterrupt:
             print_note("nothing is lost: `zapdb convert run` continues where this stopped")
             raise
-        pauses.note(run)
+        pauses.note(run.job, run.seconds)
         on_run(run)
         write_job_run(run, catalog, output)
 

@@ -31,14 +31,13 @@ from zapdb.database.due_tenants import DueTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Progress, plan_jobs, read_progress
-from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job_planning import (
     find_needy_tenants,
     is_blocked,
     list_dependencies,
     plan_blocked_again,
 )
-from zapdb.jobs.job_run import Runner, run_locally
+from zapdb.jobs.job_run import BuildPauses, Runner, run_locally
 from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
 from zapdb.limits import (
     BACKGROUND_RETRY_SECONDS,
@@ -257,7 +256,7 @@ class _Watch:
         run = run_one(self._storage, catalog, job, runner, self._output, since)
         del self._begun[job.id]
         run = replace(run, seconds=time.perf_counter() - began)
-        self._pauses.note(run)
+        self._pauses.note(run.job, run.seconds)
         self._planned.remove(job)
         self._report(run, catalog)
         if run.hold is not None:

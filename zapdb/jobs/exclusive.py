@@ -32,6 +32,7 @@ from zapdb.jobs.job import (
     Range,
     claim,
     delete_job,
+    describe_failure,
     end_claim,
     insert_job,
     list_open_ranges,
@@ -40,7 +41,6 @@ from zapdb.jobs.job import (
     read_progress,
     set_state,
 )
-from zapdb.jobs.job_failure import describe_failure
 from zapdb.jobs.job_types import JOB_TYPES, can_go_on, type_of
 from zapdb.jobs.progress import record_totals
 from zapdb.jobs.throttle import STEP_SECONDS, Throttle

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -34,11 +35,12 @@ from zapdb.catalog import rows
 from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.range_revisions import Bounds, find_ranges_below, intersect
 from zapdb.catalog.row_kinds import Job, JobState
-from zapdb.errors import UnknownName
+from zapdb.errors import UnknownName, ZapdbError
 from zapdb.jobs.findings import clear_findings
 from zapdb.jobs.job_types import JOB_TYPES, type_of
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, is_in_range
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
+from zapdb.printing import one_line
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.fixed_tables import RANGES
@@ -47,6 +49,21 @@ OPEN_STATES: Final[tuple[JobState, ...]] = ("planned", "paused", "cancelled", "b
 """The states of jobs whose target was not reached, and is needed as far as is known."""
 
 FREE, RUNNING, DONE = "free", "running", "done"
+
+
+NAMED: Final = (
+    "table",
+    "tables",
+    "field",
+    "source",
+    "row",
+    "target",
+    "directory",
+    "master",
+    "cause",
+)
+"""What of an error's context says where it was."""
+ERROR_CHARS_MAX: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +267,25 @@ def supersede_job(connection: Connection, job: Job) -> None:
     clear_findings(connection, job.id)
     clear_quarantine(connection, job.id)
     set_state(connection, structs.replace(job, findings=()), "superseded")
+
+
+def describe_failure(error: Exception) -> str:
+    """An error on a line, without values of records."""
+    if not isinstance(error, ZapdbError):
+        return type(error).__name__
+    named = (f"{name} {error.context[name]}" for name in NAMED if name in error.context)
+    place = "" if error.location is None else f"{error.location}: "
+    found = ", ".join(named)
+    return one_line(f"{place}{error.message}{f' ({found})' if found else ''}", ERROR_CHARS_MAX)
+
+
+def note_failure(storage: Storage, job_id: str, text: str) -> None:
+    """Note in a job's row what has ended its run, or, with an empty text, that it runs again; in
+    vain if the database can't be reached."""
+    with suppress(ZapdbError), storage.transaction(TransactionMode.CATALOG) as connection:
+        job = read_job(connection, job_id, lock=True)
+        if job.error != text:
+            rows.put(connection, structs.replace(job, error=text))
 
 
 def open_ranges(connection: Connection, job_id: str) -> list[int]:

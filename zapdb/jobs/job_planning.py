@@ -22,7 +22,7 @@ from zapdb.datasets import Dependency, dataset_of
 from zapdb.errors import CatalogChanged
 from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, supersede_job
 from zapdb.jobs.job_types import JOB_TYPES, type_of
-from zapdb.jobs.known_catalog import load_job_catalog
+from zapdb.jobs.work import load_job_catalog
 from zapdb.limits import CATALOG
 from zapdb.migrations import Chain
 from zapdb.migrations.chain import digest_chain

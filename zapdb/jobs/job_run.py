@@ -21,24 +21,30 @@ from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import Job
 from zapdb.errors import JobError, ZapdbError
-from zapdb.jobs.build_pauses import BuildPauses
 from zapdb.jobs.job import (
     Progress,
     begin_anew,
+    describe_failure,
+    note_failure,
     open_ranges,
     read_job,
     read_progress,
     set_state,
     slice_records,
 )
-from zapdb.jobs.job_failure import describe_failure, note_failure
+from zapdb.jobs.job_planning import REBUILT_PRIORITY
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined
 from zapdb.jobs.range_work import run_range
 from zapdb.jobs.throttle import Stopped, wait
 from zapdb.jobs.waiting import Hold, find_hold
 from zapdb.jobs.work import Findings, HeldBack, Superseded, Work
 from zapdb.jobs.work_loading import load_work, make_work
-from zapdb.limits import BATCH_RECORDS_MAX, OTHERS_POLL_SECONDS
+from zapdb.limits import (
+    BATCH_RECORDS_MAX,
+    BUILD_PAUSE_SECONDS_MAX,
+    BUILD_PAUSE_SHARE,
+    OTHERS_POLL_SECONDS,
+)
 from zapdb.logs import log_event
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.statements import catalog_version_sql
@@ -112,6 +118,35 @@ def run_job(storage: Storage, job: Job, runner: Runner) -> JobReport | None:
         is_last = True
 
 
+class BuildPauses:
+    """The pauses of one who runs jobs one after the other, between builds of indexes that queries
+    wait for.
+
+    Such an index was in use until its collation or time zone data changed, and queries scan, or
+    wait for locks, until it is there again. Once it is, those that waited all come at once: so the
+    next build, which reads a whole table, begins a little later.
+    """
+
+    def __init__(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        self._should_stop = should_stop
+        self._seconds = 0.0
+
+    def wait_before(self, job: Job) -> None:
+        """Wait if the job builds an index that queries wait for, and so did the last one."""
+        if self._seconds and _is_waited_for(job):
+            wait(self._seconds, self._should_stop)
+
+    def note(self, job: Job, seconds: float) -> None:
+        """Take in how a job ended, and after how long: a part of its time is what queries get."""
+        self._seconds = 0.0
+        if job.state == "done" and _is_waited_for(job):
+            self._seconds = min(seconds * BUILD_PAUSE_SHARE, BUILD_PAUSE_SECONDS_MAX)
+
+
+def _is_waited_for(job: Job) -> bool:
+    return job.kind == "index" and job.priority >= REBUILT_PRIORITY
+
+
 def run_each(
     storage: Storage,
     jobs: Iterable[Job],
@@ -126,8 +161,10 @@ def run_each(
         if should_stop():
             return
         report = run_job(storage, job, runner)
-        pauses.note(report)
-        if report is not None:
+        if report is None:
+            pauses.note(job, 0.0)
+        else:
+            pauses.note(report.job, report.seconds)
             yield report
 
 

@@ -33,21 +33,21 @@ from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table's records by revision (0: it can't be read), how many are stale, the indexes still to
-    be built, and the checks and references still to be validated."""
+    """A table's records, how many are stale, and how many have which revision (0: it can't be
+    read); the indexes still to be built, and the checks and references still to be validated."""
 
     table: str
+    records: int
+    stale: int
     revision: int
     layout_revision: int
-    records: int
     by_revision: dict[int, int]
-    stale: int
-    unbuilt: tuple[str, ...]
+    indexes_to_build: tuple[str, ...]
     unvalidated: tuple[str, ...]
 
     @property
     def is_pending(self) -> bool:
-        return self.stale > 0 or bool(self.unbuilt) or bool(self.unvalidated)
+        return self.stale > 0 or bool(self.indexes_to_build) or bool(self.unvalidated)
 
 
 def read_table_statuses(connection: Connection, catalog: TenantCatalog) -> list[TableStatus]:
@@ -64,11 +64,11 @@ def _read_table_status(
     by_revision = count_by_revision(connection, catalog, descriptor.schema.number)
     return TableStatus(
         descriptor.schema.name,
+        sum(by_revision.values()),
+        sum(count for found, count in by_revision.items() if found < descriptor.layout_revision),
         descriptor.revision,
         descriptor.layout_revision,
-        sum(by_revision.values()),
         by_revision,
-        sum(count for found, count in by_revision.items() if found < descriptor.layout_revision),
         tuple(index.index.name for index in descriptor.indexes if index.needs_build),
         tuple(map(str, descriptor.unvalidated)),
     )

@@ -37,7 +37,7 @@ class JobType:
     name: Callable[[TenantCatalog, Job], JobName]
     """What a job is called; the catalog has what its target is called."""
     needed: bool
-    is_exclusive: bool
+    is_exclusive: bool = False
     goes_on: str = "goes on where it stopped"
     counts: Literal["record", "row"] = "record"
     """What its progress counts."""
@@ -103,19 +103,15 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb migrate rollback",
         name=_named_by_table("rolling back", "rolled back"),
         needed=True,
-        is_exclusive=False,
         is_rollback=True,
         rewrites_records=True,
     ),
-    "index": JobType(
-        priority=600, command=CONVERT, name=_name_index, needed=True, is_exclusive=False
-    ),
+    "index": JobType(priority=600, command=CONVERT, name=_name_index, needed=True),
     "validate": JobType(
         priority=400,
         command=CONVERT,
         name=_named_by_table("validating", "validated"),
         needed=True,
-        is_exclusive=False,
         takes_over=True,
     ),
     "convert": JobType(
@@ -123,7 +119,6 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command=CONVERT,
         name=_name_conversion,
         needed=True,
-        is_exclusive=False,
         rewrites_records=True,
         skips_current=True,
         takes_over=True,
@@ -133,7 +128,6 @@ JOB_TYPES: Final[dict[JobKind, JobType]] = {
         command="zapdb verify",
         name=_named_by_table("verifying", "verified"),
         needed=False,
-        is_exclusive=False,
         goes_on=BEGINS_ANEW,
     ),
     # They are begun by hand, and wait for nothing, unless an operator gives them a lower priority.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
-from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
+from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.limits import BATCH_RECORDS_FIRST
 from zapdb.storage import (
@@ -20,6 +21,11 @@ from zapdb.storage import (
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.statements import find_middle, in_range
 
+_LAST: Final[WeakKeyDictionary[Storage, TenantCatalog]] = WeakKeyDictionary()
+"""The tenant catalog that a storage's jobs used last. A job loads it where it is planned, by each
+of its workers, and at its end; reading and compiling a long chain takes longer than a batch does.
+"""
+
 Findings = tuple[ConstraintFinding, ...]
 """What blocks a job."""
 
@@ -30,6 +36,17 @@ class Superseded(Exception):
 
 class HeldBack(Exception):
     """Nobody may work on the job now: it is paused or cancelled, or outside its window."""
+
+
+def load_job_catalog(
+    connection: Connection, tenant: int, known: TenantCatalog | None = None
+) -> TenantCatalog:
+    """Load the tenant catalog, inside a transaction, as `load_tenant_catalog` does. Parts of
+    `known` that are still valid are kept, or of the one that was loaded last."""
+    storage = connection.storage
+    catalog = load_tenant_catalog(connection, tenant, known or _LAST.get(storage))
+    _LAST[storage] = catalog
+    return catalog
 
 
 def find_active_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:

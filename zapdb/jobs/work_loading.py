@@ -13,10 +13,9 @@ from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.building import open_index_work
 from zapdb.jobs.converting import ConvertWork, RollbackWork
 from zapdb.jobs.job import read_job
-from zapdb.jobs.known_catalog import load_job_catalog
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.verification_jobs import VerifyWork
-from zapdb.jobs.work import HeldBack, Superseded, Work
+from zapdb.jobs.work import HeldBack, Superseded, Work, load_job_catalog
 from zapdb.migrations.chain import digest_chain
 from zapdb.storage import Storage, TransactionMode
 

@@ -28,7 +28,7 @@ PLANNED: Final = {kind for kind, of in JOB_TYPES.items() if of.needed and not of
 
 COMPARED: Final = {
     "zapdb/cli/exclusive_jobs.py": "what a command that was interrupted, or can't write, tells",
-    "zapdb/jobs/build_pauses.py": "indexes that queries wait for",
+    "zapdb/jobs/job_run.py": "indexes that queries wait for",
     "zapdb/jobs/job_planning.py": "indexes that are rebuilt or rewritten",
 }
 """The modules that compare the kind of a job with one of its own."""
