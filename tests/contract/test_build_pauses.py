@@ -11,7 +11,7 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import Workspace
 from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.database.background import run_all
+from zapdb.database.tenant_refresh import run_all
 from zapdb.jobs import job_run, plan_jobs
 from zapdb.jobs.job_planning import REBUILT_PRIORITY
 from zapdb.jobs.job_run import BuildPauses

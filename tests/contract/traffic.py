@@ -126,7 +126,7 @@ def run(options: dict[str, Any]) -> None:
     from tests.contract.worker import _kill_in
     from zapdb.activation import up
     from zapdb.catalog import DEFAULT_TENANT
-    from zapdb.database.background import BackgroundJobs, run_all
+    from zapdb.database.tenant_refresh import BackgroundJobs, run_all
     from zapdb.jobs import range_work
 
     if "die" in options:

@@ -37,7 +37,7 @@ LOOPS = {
     "cli/sources/databases.py": WORK,
     "imports/json_rows.py": STREAM,
     "tables/arrow.py": PAGES,
-    "database/background.py": WORK,
+    "database/tenant_refresh.py": WORK,
     "tables/changes_pruning.py": DELETES,
     "past/reading/difference.py": PAGES,
     "past/reading/listing.py": PAGES,
