@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
-from zapdb.files import create_text_file, is_written_into, replace_text_file
+from zapdb.files import is_written_into, replace_text_file
 from zapdb.migrations.json_schema import SCHEMA_MARK, json_schema
-
-State = Literal["written", "unchanged"]
 
 
 def codegen_json_schema_command(
@@ -41,38 +40,43 @@ def codegen_json_schema_command(
     if file is None:
         print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
         return
-    state = _write(file, text)
+    state = update_generated(file, read_generated(file, _is_schema), text)
     style = "green" if state == "written" else "dim"
     output.write((state, style), f": {file}")
     output.document({"path": file, "state": state})
 
 
-def _write(path: Path, text: str) -> State:
-    if is_written_into(path):
-        replace_text_file(path, text)
-        return "written"
+def _is_schema(text: str) -> bool:
     try:
-        create_text_file(path, text)
-        return "written"
-    except FileExistsError:
-        there = _read_generated(path)
-    if there == text:
-        return "unchanged"
-    replace_text_file(path, text)
-    return "written"
+        content = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and content.get("$comment") == SCHEMA_MARK
 
 
-def _read_generated(path: Path) -> str:
-    """Return the text of a schema that zapdb wrote; raises `UsageError` for any other file."""
+def read_generated(path: Path, is_ours: Callable[[str], bool]) -> str | None:
+    """Return the text of a file that zapdb wrote, or None; raises `UsageError` for another file. A
+    pipe or a device has none."""
+    if is_written_into(path):
+        return None
     try:
         text = path.read_bytes().decode("utf-8")
-        content = json.loads(text)
-    except (IsADirectoryError, ValueError, RecursionError):
-        content = None
-    if not isinstance(content, dict) or content.get("$comment") != SCHEMA_MARK:
+    except FileNotFoundError:
+        return None
+    except (IsADirectoryError, UnicodeDecodeError):
+        text = ""
+    if not is_ours(text):
         raise UsageError(
             "the file already exists, and zapdb did not write it",
             file=path,
             hint="give another name, or remove the file first",
         )
     return text
+
+
+def update_generated(path: Path, there: str | None, text: str) -> str:
+    """Write the text unless the file has it; return `written` or `unchanged`."""
+    if there == text:
+        return "unchanged"
+    replace_text_file(path, text)
+    return "written"

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from zapdb.cli.codegen import read_generated, update_generated
 from zapdb.cli.configuration import (
     MigrationsOption,
     find_migrations,
@@ -18,7 +19,6 @@ from zapdb.cli.configuration import (
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.errors import EXIT_PENDING, UsageError
-from zapdb.files import is_written_into, replace_text_file
 from zapdb.migrations import Chain, load_directory
 from zapdb.typed.model_classes import MODELS
 from zapdb.typed.model_text import MODELS_MARK, write_module
@@ -67,7 +67,7 @@ def codegen_models_command(
     output = output.beside(file)
     if check and file is None:
         raise UsageError("--check compares with a file", hint="add --output FILE")
-    there = None if file is None else _read_generated(file)
+    there = None if file is None else read_generated(file, _is_module)
     names = _read_names(name or [], {} if there is None else _find_names(there))
     chain, position = _load(migrations, options)
     text = write_module(chain, position, names)
@@ -77,7 +77,7 @@ def codegen_models_command(
         else:
             print(text, end="", flush=True)  # as it is, on a terminal too: to be copied
         return 0
-    state = _compare(there, text) if check else _update(file, there, text)
+    state = _compare(there, text) if check else update_generated(file, there, text)
     is_pending = state in ("missing", "outdated")
     style = "yellow" if is_pending else "green" if state == "written" else "dim"
     output.write((state, style), f": {file}")
@@ -111,24 +111,8 @@ def _read_names(given: list[str], before: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(names.items()))
 
 
-def _read_generated(path: Path) -> str | None:
-    """Return the text of a module that zapdb wrote, or None; raises `UsageError` for another
-    file. A pipe or a device has none."""
-    if is_written_into(path):
-        return None
-    try:
-        text = path.read_bytes().decode("utf-8")
-    except FileNotFoundError:
-        return None
-    except (IsADirectoryError, UnicodeDecodeError):
-        text = ""
-    if MODELS_MARK not in text[:1_000]:
-        raise UsageError(
-            "the file already exists, and zapdb did not write it",
-            file=path,
-            hint="give another name, or remove the file first",
-        )
-    return text
+def _is_module(text: str) -> bool:
+    return MODELS_MARK in text[:1_000]
 
 
 def _find_names(text: str) -> dict[str, str]:
@@ -160,11 +144,3 @@ def _compare(there: str | None, text: str) -> str:
     if there is None:
         return "missing"
     return "current" if there == text else "outdated"
-
-
-def _update(path: Path, there: str | None, text: str) -> str:
-    """Write the text unless the file has it; returns what was done."""
-    if there == text:
-        return "unchanged"
-    replace_text_file(path, text)
-    return "written"
