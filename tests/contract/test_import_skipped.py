@@ -13,9 +13,8 @@ from zapdb import asdict
 from zapdb.database import Database
 from zapdb.errors import ZapdbError
 from zapdb.imports import Importer, ImportMode
-from zapdb.imports.importer import SkippedRow
+from zapdb.imports.importer import SkippedList, SkippedRow
 from zapdb.imports.row_batches import Inserting
-from zapdb.imports.skipped_list import SkippedList
 
 TABLES = (
     "create_table: {table: planes, key: [id], fields: [{name: id, type: integer}]}",

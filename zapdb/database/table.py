@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import tzinfo
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any
 
-from zapdb.imports import Importer, ImportMode, ImportReport, SkippedRow
-from zapdb.imports.file_formats import FormatName
-from zapdb.imports.file_import import run_file_import
+from zapdb.errors import UsageError
+from zapdb.imports import ImportMode, SkippedRow
+from zapdb.imports.checkpoint import Checkpoint, forget_all
+from zapdb.imports.file_formats import FormatName, find_format
 from zapdb.imports.given_file import GivenFile
-from zapdb.imports.skipped_list import SkippedList
+from zapdb.imports.importer import Importer, ImportReport, SkippedList
+from zapdb.jobs.exclusive import is_noted, noted_as_job
 from zapdb.past.reading.versions import Version, list_record_versions
 from zapdb.tables.queries.page import R
 from zapdb.tables.writable_table import WritableTable
@@ -99,4 +103,22 @@ class Table(WritableTable[R]):
         given = GivenFile(fspath(path), columns or {}, mode, encoding, delimiter, null, time_zone)
         kept = None if skipped is None else SkippedList(skipped)
         importer = Importer(self._session, self, mode, batch_records, kept, anew=from_start)
-        return run_file_import(importer, given, format)
+        return _run_file_import(importer, given, format)
+
+
+def _run_file_import(importer: Importer, given: GivenFile, form: FormatName | None) -> ImportReport:
+    """Import a file, as a job which is gone on with after a crash; in a transaction, all of it
+    belongs to that."""
+    if not given.is_stdin and not Path(given.path).exists():
+        raise UsageError(
+            "there is no such file", source=given.path, hint="give the path of a file of rows"
+        )
+    schema = importer.table._current().adapter.schema
+    source = find_format(given, form).open(given, schema)
+    importer.resumable = is_noted(importer.session)
+    place, kept = os.path.realpath(given.path), list[Checkpoint]()
+    with noted_as_job(importer.session, "import", place, (schema.number, schema.name)) as job:
+        importer.pace = job
+        report = importer.run_and_keep(source, kept)
+    forget_all(kept)
+    return report

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from zlib import crc32
 
+import pyarrow
+from pyarrow import types
+
 from zapdb.errors import InvalidValue, MissingExtra, TransactionConflict, UsageError, ZapdbError
 
 try:
@@ -25,7 +28,6 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
-from zapdb.imports.arrow_views import without_views
 from zapdb.imports.coercion import Coerce, Coercion, ForeignText, make_coercer
 from zapdb.imports.column_matching import match_columns
 from zapdb.imports.importer import Importer, ImportReport
@@ -101,7 +103,7 @@ class ArrowSource(RowSource):
 
     def blocks(self, size: BatchSize, passed: int) -> Iterator[RowBlock]:
         schema, batches, left = self._open(passed)
-        schema, batches = without_views(schema, batches)
+        schema, batches = _without_views(schema, batches)
         fields = match_columns(self._table, schema.names, self._mapping, self._mode)
         columns = [
             (at, _ColumnReader(self._table, field, self._how))
@@ -539,3 +541,35 @@ def _to_reader(data: Any) -> tuple[str, Any, bool]:
         if kind.__name__ == "LazyFrame"
         else "give a pandas or polars frame, a pyarrow.Table, or for plain dicts insert_many()",
     )
+
+
+# Arrow's views as the types that they are views of: polars and other programs write texts and bytes
+# as views, which few functions of Arrow take. The values are the same.
+
+
+def _without_views(schema: Any, batches: Iterator[Any]) -> tuple[Any, Iterator[Any]]:
+    """The schema and the record batches, with other columns where these are views or hold some."""
+    plain = pyarrow.schema([_plain_field(field) for field in schema])
+    if plain.types == schema.types:
+        return schema, batches
+    return plain, (batch.cast(plain) for batch in batches)
+
+
+def _plain_field(field: Any) -> Any:
+    return field.with_type(_plain_type(field.type))
+
+
+def _plain_type(kind: Any) -> Any:
+    if types.is_string_view(kind):
+        return pyarrow.large_string()
+    if types.is_binary_view(kind):
+        return pyarrow.large_binary()
+    if types.is_dictionary(kind):
+        return pyarrow.dictionary(kind.index_type, _plain_type(kind.value_type), kind.ordered)
+    if types.is_struct(kind):
+        return pyarrow.struct([_plain_field(kind.field(at)) for at in range(kind.num_fields)])
+    if types.is_large_list(kind):
+        return pyarrow.large_list(_plain_field(kind.value_field))
+    if types.is_list(kind):
+        return pyarrow.list_(_plain_field(kind.value_field))
+    return kind

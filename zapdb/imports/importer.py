@@ -294,3 +294,19 @@ class _Run:
 
 def _show_rows(count: int) -> str:
     return "1 row" if count == 1 else f"{count:,} rows"
+
+
+class SkippedList:
+    """Skipped rows, as the caller of `import_from` gets them: those of this call."""
+
+    def __init__(self, rows: list[SkippedRow]) -> None:
+        self._rows = rows
+
+    def add(self, row: SkippedRow) -> None:
+        self._rows.append(row)
+
+    def position(self) -> int:
+        return len(self._rows)
+
+    def go_back(self, position: int) -> None:
+        del self._rows[position:]

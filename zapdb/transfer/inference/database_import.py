@@ -10,7 +10,7 @@ from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.imports import Checkpoint, ImportMode, SkippedRow, forget_all
 from zapdb.imports.column_matching import require_fields
-from zapdb.imports.skipped_list import SkippedList
+from zapdb.imports.importer import SkippedList
 from zapdb.jobs.exclusive import OnWait, noted_as_job
 from zapdb.schema import TableSchema
 from zapdb.transfer.inference.choice import TableChoice

@@ -20,10 +20,10 @@ from zapdb.limits import EXCERPT_LENGTH_MAX
 from zapdb.printing import one_line
 from zapdb.schema import Field
 from zapdb.transfer.inference.column_reading import UndecodedText, decode_text, read_column
+from zapdb.transfer.inference.column_types import DeclaredType
 from zapdb.transfer.inference.copy_plans import CopyPlan
 from zapdb.transfer.inference.inferred import InferredField
 from zapdb.transfer.inference.source_database import SourceDatabase
-from zapdb.transfer.inference.sqlite_types import DeclaredType
 from zapdb.values import Json, String
 
 SOURCE_PAGE_ROWS: Final = 5_000

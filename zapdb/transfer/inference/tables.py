@@ -18,7 +18,7 @@ from zapdb.schema import OnDelete
 from zapdb.schema.model import free_name
 from zapdb.transfer.inference.choice import ALL_TABLES, TableChoice
 from zapdb.transfer.inference.column_inference import ColumnInferrer
-from zapdb.transfer.inference.column_types import map_type_of, show_size
+from zapdb.transfer.inference.column_types import find_declared_types, map_type_of, show_size
 from zapdb.transfer.inference.inferred import (
     Inference,
     InferredCheck,
@@ -39,7 +39,6 @@ from zapdb.transfer.inference.reflection import (
 from zapdb.transfer.inference.source_database import SourceDatabase
 from zapdb.transfer.inference.source_objects import SourceObjects, find_objects
 from zapdb.transfer.inference.sql_texts import translate_check
-from zapdb.transfer.inference.sqlite_types import find_declared_types
 from zapdb.values import VALUE_TYPES
 
 _ON_DELETE: dict[str, OnDelete] = {"CASCADE": "cascade", "SET NULL": "set_null"}
