@@ -20,11 +20,10 @@ from psycopg.types.json import set_json_loads
 from tests import forms
 from tests.support import PostgresServer
 from zapdb.database import Database
-from zapdb.transfer.export.plain_tables import Engine, plan_plain_table
-from zapdb.transfer.export.plain_values import to_sqlite
 from zapdb.transfer.mirror.mirror import Mirror
 from zapdb.transfer.mirror.mirror_run import run_mirror
 from zapdb.transfer.mirror.target_opening import open_target
+from zapdb.transfer.plain_tables import Engine, plan_plain_table, to_sqlite
 
 
 class Place:

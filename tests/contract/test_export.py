@@ -375,7 +375,7 @@ def test_all_tenants_are_exported_and_loaded(
         db.for_tenant(name).table("items").insert(id=number, title=name)
     db.admin.set_setting("on_read", "write_back", tenant="acme")
     made = export_all_tenants(db, tmp_path / "out")
-    assert sorted(made.manifests) == sorted(names)
+    assert sorted(made) == sorted(names)
     with postgres.fresh_database() as address:
         other = address if workspace.engine == "sqlite" else f"sqlite:///{tmp_path}/other.db"
         for _ in range(2):

@@ -19,7 +19,6 @@ from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.transfer.export.directory import export_directory
 from zapdb.transfer.export.export_loading import load_export
 from zapdb.transfer.export.manifest import Form, Manifest, read_manifest
-from zapdb.transfer.export.past_directory import export_past
 
 
 def describe(made: Manifest) -> tuple[Any, ...]:
@@ -85,7 +84,7 @@ def test_a_past_is_exported_as_the_present_was(
 
     for moment, made in exported.items():
         past, to = db.at(moment), tmp_path / f"then-{moment}"
-        found = export_past(past, to, form=form, progress=look)
+        found = export_directory(past, to, form=form, progress=look)
         assert pinned.pop() == [(1,)]
         assert describe(found) == describe(made), moment
         told = read_manifest(tmp_path / f"then-{moment}").moment
@@ -114,7 +113,7 @@ def test_what_there_was_not_is_refused(workspace: Workspace, tmp_path: Path) -> 
     early = next(db.moments()).number
     for _ in range(3):
         db.table("items").insert(title="b")
-    made = export_past(db.at(early), tmp_path / "early")
+    made = export_directory(db.at(early), tmp_path / "early")
     assert [table.records for table in made.tables] == [1]
     assert {one.name for one in made.settings} == {"change_log"}
     (job,) = db.jobs.list()
@@ -124,13 +123,13 @@ def test_what_there_was_not_is_refused(workspace: Workspace, tmp_path: Path) -> 
     with zapdb.open(f"sqlite:///{tmp_path}/early.db") as copy:
         drawn = copy.table("items").insert(title="c").id
     assert drawn > 4, "no number is drawn twice"
-    error = error_of(lambda: export_past(db.at(0), tmp_path / "none"))
+    error = error_of(lambda: export_directory(db.at(0), tmp_path / "none"))
     assert type(error) is HistoryGap
     workspace.write(2, ADD_COLOR)
     db.close()
     db = workspace.open()
-    error = error_of(lambda: export_past(db.at(early), tmp_path / "none"))
+    error = error_of(lambda: export_directory(db.at(early), tmp_path / "none"))
     assert type(error) is HistoryNotStored
     assert not (tmp_path / "none").exists()
-    error = error_of(lambda: export_past(db.at(next(db.moments())), tmp_path / "early"))
+    error = error_of(lambda: export_directory(db.at(next(db.moments())), tmp_path / "early"))
     assert error.message == "the directory is not empty"

@@ -47,7 +47,7 @@ from zapdb.past.files.working_store import StoreWriter
 from zapdb.storage import (
     TransactionMode,
 )
-from zapdb.transfer.export.past_directory import export_past
+from zapdb.transfer.export.directory import export_directory
 from zapdb.values.timestamp import EPOCH, MICROSECOND
 
 PEOPLE = """\
@@ -217,7 +217,7 @@ def test_h13_what_is_erased_is_in_no_file_and_no_row(
     assert [getattr(one, "event", None) for one in later] == ["history_erased"]
     flush(db)
     check_store(db)
-    export_past(past, tmp_path / "export", form="ndjson")
+    export_directory(past, tmp_path / "export", form="ndjson")
     (exported,) = (tmp_path / "export").rglob("people*.ndjson")
     assert ANOTHER in exported.read_text()
     assert list_marked(tmp_path / "export") == []

@@ -16,7 +16,6 @@ from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.transfer.export.all_tenants_export import export_all_tenants
 from zapdb.transfer.export.directory import export_directory
-from zapdb.transfer.export.past_directory import export_past
 from zapdb.transfer.export.sql_script import export_sql
 from zapdb.transfer.mirror.keeping import keep_mirror
 
@@ -57,7 +56,7 @@ MAKERS: dict[str, Make] = {
     "a directory": lambda db, path: export_directory(db, path),
     "a directory of all tenants": lambda db, path: export_all_tenants(db, path, form="csv"),
     "the change log": run("export", "{path}", "--change-log", "-f", "csv"),
-    "the past": lambda db, path: export_past(db.at(next(db.moments())), path, form="csv"),
+    "the past": lambda db, path: export_directory(db.at(next(db.moments())), path, form="csv"),
     "a script": lambda db, path: export_sql(db, path, "sqlite"),
     "records": run("data", "export", "items", "-o", "{path}"),
     "skipped rows": skip_rows,

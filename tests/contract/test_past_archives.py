@@ -34,8 +34,8 @@ from zapdb.storage import (
     connect,
 )
 from zapdb.tables.change_decoding import RecordChange
+from zapdb.transfer.export.directory import export_directory
 from zapdb.transfer.export.export_loading import load_export
-from zapdb.transfer.export.past_directory import export_past
 
 PEOPLE = """\
 create_table: {table: people, key: [id], fields: [
@@ -301,7 +301,7 @@ def test_a_past_is_exported_with_what_was_archived(life: Life, tmp_path: Path) -
         step()
         to, copy = tmp_path / f"then-{at}", f"sqlite:///{tmp_path}/copy-{at}.db"
         with life.workspace.open() as db:
-            export_past(db.at(moment), to)
+            export_directory(db.at(moment), to)
         load_export(to, copy)
         with closing(connect(copy)) as storage:
             roll_back_newest(storage)

@@ -146,7 +146,7 @@ def _export_all(
             migrations=authored,
             progress=counter.add,
             pace=counter.job,
-        ).manifests
+        )
     records = sum(table.records for one in made.values() for table in one.tables)
     what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"
     output.write(("exported ", "green"), f"{what} to {target}")

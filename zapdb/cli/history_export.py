@@ -16,8 +16,8 @@ from zapdb.cli.output import Output
 from zapdb.cli.sources.exports import load_exported
 from zapdb.cli.sources.request import ImportRequest
 from zapdb.errors import UsageError
+from zapdb.transfer.export.directory import export_directory
 from zapdb.transfer.export.manifest import Form
-from zapdb.transfer.export.past_directory import export_past
 
 
 def history_export_command(
@@ -43,7 +43,7 @@ def history_export_command(
     with options.open() as db:
         past = db.at(read_moment_argument(db, at))
         with counted_job(options, "export", place_of(target)) as counter:
-            made = export_past(
+            made = export_directory(
                 past,
                 target,
                 form=form,

@@ -37,12 +37,16 @@ from zapdb.schema import Field, TableSchema
 from zapdb.schema.canonical_schema import _describe_type, _read_type
 from zapdb.sql.statement_run import sql_type, view_sql
 from zapdb.tables.pandas_frames import table_frame
-from zapdb.transfer.export.content_digest import digest_batches
-from zapdb.transfer.export.plain_tables import plan_plain_table
-from zapdb.transfer.export.plain_values import copy_text, sqlite_literal, to_sqlite
-from zapdb.transfer.export.sql_script import postgresql_literal
+from zapdb.transfer.export.parquet_tables import digest_batches
 from zapdb.transfer.inference import column_types
 from zapdb.transfer.mirror.duckdb_target import _to_arrow as to_mirror
+from zapdb.transfer.plain_tables import (
+    copy_text,
+    plan_plain_table,
+    postgresql_literal,
+    sqlite_literal,
+    to_sqlite,
+)
 from zapdb.typed.model_classes import describe_type
 from zapdb.values import (
     VALUE_TYPES,
@@ -289,7 +293,7 @@ def scripts_and_mirrors(kind: ValueType) -> None:
         for column, cell in itertools.chain(*(zip(table.columns, r, strict=True) for r in plain)):
             assert cell is None or isinstance(cell, HELD_BY[column.kind])
             assert isinstance(copy_text(cell), str)
-            assert all((postgresql_literal(column, cell), sqlite_literal(column, cell)))
+            assert all((postgresql_literal(cell), sqlite_literal(column, cell)))
         if engine == "sqlite":
             places = ", ".join("?" * len(table.columns))
             with sqlite3.connect(":memory:") as connection:

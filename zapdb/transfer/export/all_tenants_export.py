@@ -7,7 +7,6 @@ DIRECTORY/tenants/0001/     the export of the first tenant, as `directory` write
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,9 +23,8 @@ from zapdb.transfer.export.manifest import (
     FORMAT,
     Form,
     Manifest,
-    read_bounded,
+    read_contents,
     require_inside,
-    require_known_format,
 )
 from zapdb.transfer.export.record_files import TEXT_HINT, require_form
 
@@ -44,13 +42,6 @@ class _TenantList(Struct, frozen=True, forbid_unknown_fields=True):
     tenants: tuple[_ExportedTenant, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedTenants:
-    """What was exported, by the tenant's name."""
-
-    manifests: dict[str, Manifest]
-
-
 def is_of_all_tenants(directory: str | Path) -> bool:
     """Whether a directory is an export of several tenants."""
     return (Path(directory) / LIST).is_file() or (Path(directory) / DIRECTORIES).is_dir()
@@ -64,8 +55,9 @@ def export_all_tenants(
     migrations: str | Path | None = None,
     progress: Callable[[int], object] = lambda _: None,
     pace: ProgressReporter | None = None,
-) -> ExportedTenants:
-    """Write an export of each tenant, each as of a moment of its own, into a new directory.
+) -> dict[str, Manifest]:
+    """Write an export of each tenant, each as of a moment of its own, into a new directory; return
+    what was exported, by the tenant's name.
 
     Raises `UsageError` if tenants are at different positions, and what `export_directory` raises.
     """
@@ -94,7 +86,7 @@ def export_all_tenants(
         listed.append(_ExportedTenant(tenant.name, place))
     text = msgspec.json.format(msgspec.json.encode(_TenantList(FORMAT, tuple(listed))), indent=2)
     replace_text_file(target / LIST, f"{text.decode()}\n")
-    return ExportedTenants(made)
+    return made
 
 
 def load_all_tenants(
@@ -109,26 +101,10 @@ def load_all_tenants(
     Raises what `load_export` raises; a load that was interrupted goes on when it is called again.
     """
     source = Path(directory)
-    path = source / LIST
-    require_inside(source, LIST, path)
-    try:
-        raw = read_bounded(path)
-        require_known_format(raw, path)
-        found = msgspec.json.decode(raw, type=_TenantList)
-    except FileNotFoundError:
-        raise UsageError(
-            "the directory has no list of tenants, so it is not a whole export",
-            file=path,
-            hint="export again: `zapdb export DIRECTORY --all-tenants` writes the list last",
-        ) from None
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise CorruptExport(
-            "the list of tenants of an export can't be read",
-            file=path,
-            problem=str(error),
-            hint="export again",
-        ) from None
-    _check(source, path, found)
+    found = read_contents(
+        source, LIST, _TenantList, "list of tenants", "zapdb export DIRECTORY --all-tenants"
+    )
+    _check(source, source / LIST, found)
     return {
         tenant.name: load_export(
             source / tenant.directory,

@@ -8,13 +8,11 @@ archive.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TextIO, cast
+from typing import Final, TextIO, cast
 
 from zapdb.database import Database, Table
 from zapdb.errors import CorruptExport, InvalidValue
@@ -33,21 +31,6 @@ from zapdb.tables.writes import archive_values
 from zapdb.values.blob import LargeValueType, encode_inline_or_blob
 
 _HINT: Final = "copy the file again, or export again"
-
-
-@dataclass
-class ArchiveDigest:
-    """Takes lines; the same values give the same digest."""
-
-    values: int = 0
-    _hash: Any = field(default_factory=hashlib.sha256)
-
-    def add(self, line: str) -> None:
-        self.values += 1
-        self._hash.update(f"{line}\n".encode())
-
-    def __str__(self) -> str:
-        return f"a1:{self._hash.hexdigest()}"
 
 
 def list_archived_values(table: ReadableTable) -> Iterator[str]:

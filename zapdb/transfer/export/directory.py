@@ -1,10 +1,11 @@
-"""A whole tenant as a directory of files: its migrations, and its records as of one moment."""
+"""A whole tenant as a directory of files: its migrations, and its records as of one moment, which
+may be a past one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -31,8 +32,9 @@ from zapdb.release import __version__
 from zapdb.schema import TableSchema
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.tables.table_reading import ReadableTable
-from zapdb.transfer.export.archived_values import ArchiveDigest, list_archived_values
+from zapdb.transfer.export.archived_values import list_archived_values
 from zapdb.transfer.export.exported_settings import list_exported_settings
+from zapdb.transfer.export.line_digest import LineDigest, record_line
 from zapdb.transfer.export.manifest import (
     ARCHIVES,
     FORMAT,
@@ -45,7 +47,6 @@ from zapdb.transfer.export.manifest import (
     Form,
     Manifest,
 )
-from zapdb.transfer.export.record_digest import RecordDigest
 from zapdb.transfer.export.record_files import (
     TEXT_HINT,
     csv_writer,
@@ -53,11 +54,13 @@ from zapdb.transfer.export.record_files import (
     require_form,
     write_batches,
 )
-from zapdb.transfer.export.snapshots import read_catalog
-from zapdb.transfer.export.table_errors import naming_table
+from zapdb.transfer.export.snapshots import naming_table, read_catalog
 
 if TYPE_CHECKING:
-    from zapdb.transfer.export.content_digest import TableDigest
+    from zapdb.transfer.export.parquet_tables import TableDigest
+
+from zapdb.database.past import Past
+from zapdb.past.reading.chain_at import read_chain_at
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class ExportedState:
 
 
 def export_directory(
-    db: Database,
+    source: Database | Past,
     directory: str | Path,
     *,
     form: Form = "parquet",
@@ -84,7 +87,8 @@ def export_directory(
     progress: Callable[[int], object] = lambda _: None,
     pace: ProgressReporter | None = None,
 ) -> Manifest:
-    """Write all tables of a database's tenant, as of one moment, into a new directory.
+    """Write all tables of a database's tenant, as of one moment, into a new directory; or as they
+    were at a moment, `db.at(…)`, with the migrations that were active then.
 
     The directory has a file for each table, the active migrations, and a manifest with the count
     and the digest of each table's records; `zapdb import` makes the same tenant of it elsewhere.
@@ -93,22 +97,33 @@ def export_directory(
     authors' files, which have comments and examples; without it, files are made of what the
     database stores.
 
+    The manifest of a past says which moment it is. Settings and the last numbers of sequences are
+    those of now, for the parts that there were, so that no number is drawn twice; archived values
+    that were pruned since may be missing.
+
     It is a job of `db.jobs`, unless the database was opened read-only; while that is paused, the
     snapshot stays open. `pace` is the job of a caller that has its own. An export that was
     interrupted begins anew, in another directory.
 
-    Raises `UsageError` for a directory that is not empty, `RollbackInProgress`, `JobError` if the
-    job is cancelled, and `MissingExtra` for Parquet without `pyarrow`.
+    Raises `UsageError` for a directory that is not empty, `RollbackInProgress`, before anything is
+    written the errors of `past.table`, `JobError` if the job is cancelled, and `MissingExtra` for
+    Parquet without `pyarrow`.
     """
     require_form(form, TEXT_HINT)
-    with noted_as_job(db._session, "export", realpath(directory), given=pace) as job:
+    noted = noted_as_job(source._session, "export", realpath(directory), given=pace)
+    with noted as job, _reading(source) as state:
         job.on_read = progress
-        return _export(db, Path(directory), form, migrations, job)
+        if job.is_job:
+            job.expect(sum(table.count() for table, _ in state.tables))
+        return _write_export(state, Path(directory), form, migrations, job)
 
 
-def _export(
-    db: Database, target: Path, form: Form, migrations: str | Path | None, job: ProgressReporter
-) -> Manifest:
+def _reading(source: Database | Past) -> AbstractContextManager[ExportedState]:
+    return _reading_past(source) if isinstance(source, Past) else _reading_present(source)
+
+
+@contextmanager
+def _reading_present(db: Database) -> Iterator[ExportedState]:
     with db.snapshot() as snap:
         catalog = read_catalog(snap._session)
         if not catalog.position:
@@ -119,21 +134,42 @@ def _export(
             )
         schemas = {name: catalog.table(name).schema for name in catalog.tables}
         with snap._session.connected() as connection:
-            last = read_last_numbers(connection, catalog.tenant)
-            settings = list_exported_settings(connection, catalog.tenant, schemas.values())
             state = ExportedState(
                 catalog.chain.up_to(catalog.position),
                 [(snap.table(name), schema) for name, schema in schemas.items()],
-                last,
-                [*settings],
+                read_last_numbers(connection, catalog.tenant),
+                [*list_exported_settings(connection, catalog.tenant, schemas.values())],
                 db._storage.file_mode,
             )
-        if job.is_job:
-            job.expect(sum(table.count() for table, _ in state.tables))
-        return write_export(state, target, form, migrations, job)
+        yield state
 
 
-def write_export(
+@contextmanager
+def _reading_past(past: Past) -> Iterator[ExportedState]:
+    with past:
+        session, then, at = past._session, past._session.then, past.moment
+        if not then.position:
+            raise UsageError(
+                "there is nothing to export: no migration was active at that moment",
+                moment=at.number,
+                hint="give a later moment: `zapdb history moments` lists them",
+            )
+        tables = [(past.table(name), found.schema) for name, found in then.tables.items()]
+        visible_at = None if at.visible_at is None else at.visible_at.isoformat()
+        tenant, schemas = session.catalog.tenant, [schema for _, schema in tables]
+        with session.reading() as connection:
+            state = ExportedState(
+                read_chain_at(connection, session.catalog, then),
+                tables,
+                read_last_numbers(connection, tenant),
+                [*list_exported_settings(connection, tenant, schemas)],
+                connection.storage.file_mode,
+                ExportedMoment(at.number, visible_at, dict(past.doubts)),
+            )
+        yield state
+
+
+def _write_export(
     state: ExportedState,
     target: Path,
     form: Form,
@@ -210,13 +246,13 @@ class _TableExport:
     def _write_archive(self, directory: Path) -> ExportedArchive | None:
         if not self.schema.archived:
             return None
-        file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", ArchiveDigest()
+        file, digest = f"{ARCHIVES}/{self.schema.name}.ndjson", LineDigest("a1")
         (directory / ARCHIVES).mkdir(self.mode, exist_ok=True)
         with writing_file(directory / file) as stream:
             for line in list_archived_values(self.table):
                 stream.write(f"{line}\n".encode())
                 digest.add(line)
-        return ExportedArchive(file, digest.values, str(digest))
+        return ExportedArchive(file, digest.lines, str(digest))
 
     def _write_records(self, directory: Path, job: ProgressReporter) -> ExportedTable:
         file = f"{TABLES}/{self.schema.name}.{self.form}"
@@ -226,7 +262,7 @@ class _TableExport:
                 return self._with_long_numbers(file, partial(self._write_parquet, stream, job))
         with writing_file(path) as binary:
             digest = self._write_lines(binary, job)
-        return ExportedTable(self.schema.name, file, digest.records, str(digest))
+        return ExportedTable(self.schema.name, file, digest.lines, str(digest))
 
     def _with_long_numbers(
         self, file: str, read: Callable[[list[str]], TableDigest]
@@ -238,7 +274,7 @@ class _TableExport:
     def _write_parquet(
         self, stream: IO[bytes], job: ProgressReporter, as_text: list[str]
     ) -> TableDigest:
-        from zapdb.transfer.export.content_digest import TableDigest
+        from zapdb.transfer.export.parquet_tables import TableDigest
 
         stream.seek(0)
         stream.truncate()
@@ -248,13 +284,13 @@ class _TableExport:
         )
         return digest
 
-    def _write_lines(self, stream: IO[bytes], job: ProgressReporter) -> RecordDigest:
-        digest = RecordDigest(self.schema)
+    def _write_lines(self, stream: IO[bytes], job: ProgressReporter) -> LineDigest:
+        digest = LineDigest("t1")
         with open(stream.fileno(), "w", encoding="utf-8", newline="", closefd=False) as text:
             make = csv_writer if self.form == "csv" else json_writer
             write = make(self.schema, text)
             for record in self.table.scan():
-                digest.add(record)
+                digest.add(record_line(self.schema, record))
                 job.note_one(write(record))
             job.flush()
         return digest

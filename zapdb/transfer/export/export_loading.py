@@ -39,20 +39,18 @@ from zapdb.tables.indexes import BoundTable
 from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.writes import WritePlan, execute
 from zapdb.transfer.export.archived_values import (
-    ArchiveDigest,
     list_archived_values,
     load_archived_values,
 )
 from zapdb.transfer.export.exported_settings import load_settings
+from zapdb.transfer.export.line_digest import digest_lines, record_line
 from zapdb.transfer.export.manifest import (
     FILE,
     MIGRATIONS,
-    ExportedArchive,
     ExportedTable,
     Manifest,
     read_manifest,
 )
-from zapdb.transfer.export.record_digest import digest_records
 from zapdb.transfer.export.record_files import require_form
 from zapdb.values import Reference
 
@@ -122,7 +120,7 @@ def check_export(source: Path) -> Manifest:
         raise _changed_migrations(source)
     _require_tables(manifest, chain.schema_at(chain.end), source / FILE)
     if manifest.form == "parquet":
-        from zapdb.transfer.export.parquet_files import require_bounded_files
+        from zapdb.transfer.export.parquet_tables import require_bounded_files
 
         require_bounded_files(manifest, source)
     return manifest
@@ -184,7 +182,7 @@ def _changed_migrations(source: Path) -> CorruptExport:
 def _load(db: Database, manifest: Manifest, source: Path, job: ProgressReporter) -> Loaded:
     inserted = 0
     if manifest.form == "parquet":
-        from zapdb.transfer.export.parquet_files import require_columns
+        from zapdb.transfer.export.parquet_tables import require_columns
 
         require_columns(db, manifest, source)
     job.expect(sum(table.records for table in manifest.tables))
@@ -309,7 +307,7 @@ class _TableLoad:
         form = self.manifest.form
         try:
             if form == "parquet":
-                from zapdb.transfer.export.parquet_files import read_parquet_records
+                from zapdb.transfer.export.parquet_tables import read_parquet_records
 
                 yield from read_parquet_records(schema, path, self.db._session.catalog.zones)
             else:
@@ -345,55 +343,49 @@ def _is_same(field: Field, stored: Any, given: Any) -> bool:
 
 
 def _compare(db: Database, manifest: Manifest, source: Path) -> None:
-    """Raise `CorruptExport` unless each table has the records that were exported."""
+    """Raise `CorruptExport` unless each table has the records that were exported, and the archived
+    values."""
     with db.snapshot() as snap:
-        for exported in manifest.tables:
-            table = db._session.catalog.table(exported.name).schema
-            digest = _digest if manifest.form == "parquet" else _digest_lines
-            _require_same(*digest(snap.table(exported.name), table, exported), exported, source)
-            if exported.archive is not None:
-                _require_same_archive(snap.table(exported.name), exported.archive, source)
+        for one in manifest.tables:
+            table, schema = snap.table(one.name), db._session.catalog.table(one.name).schema
+            digest = _digest_columns if manifest.form == "parquet" else _digest_lines
+            exported = one.records, one.digest
+            _require_same(
+                one.name, "records", exported, digest(table, schema, one), source / one.file
+            )
+            if one.archive is not None:
+                found = digest_lines("a1", list_archived_values(table))
+                exported, here = (one.archive.values, one.archive.digest), (found.lines, str(found))
+                file = source / one.archive.file
+                _require_same(one.name, "archived values", exported, here, file)
 
 
-def _digest(table: Table, schema: TableSchema, exported: ExportedTable) -> tuple[int, str]:
+def _digest_columns(table: Table, schema: TableSchema, exported: ExportedTable) -> tuple[int, str]:
     """How many records there are, and their digest."""
-    from zapdb.transfer.export.content_digest import digest_batches
+    from zapdb.transfer.export.parquet_tables import digest_batches
 
     found = digest_batches(schema, table.to_arrow(as_text=list(exported.as_text)))
     return found.records, str(found)
 
 
 def _digest_lines(table: Table, schema: TableSchema, _: ExportedTable) -> tuple[int, str]:
-    found = digest_records(schema, table.scan())
-    return found.records, str(found)
+    found = digest_lines("t1", (record_line(schema, record) for record in table.scan()))
+    return found.lines, str(found)
 
 
-def _require_same_archive(table: Table, exported: ExportedArchive, source: Path) -> None:
-    found = ArchiveDigest()
-    for line in list_archived_values(table):
-        found.add(line)
-    if (found.values, str(found)) != (exported.values, exported.digest):
-        raise CorruptExport(
-            "a table does not have the archived values that were exported",
-            table=table.name,
-            exported=f"{exported.values:,} values, {exported.digest}",
-            found=f"{found.values:,} values, {found}",
-            file=source / exported.file,
-            hint="the file was changed, or the table had other values: copy the directory again, "
-            "and load it into a new database",
-        )
-
-
-def _require_same(records: int, digest: str, exported: ExportedTable, source: Path) -> None:
-    if (records, digest) == (exported.records, exported.digest):
+def _require_same(
+    table: str, what: str, exported: tuple[int, str], found: tuple[int, str], file: Path
+) -> None:
+    if found == exported:
         return
+    noun = what.split()[-1]
     raise CorruptExport(
-        "a table does not have the records that were exported",
-        table=exported.name,
-        exported=f"{exported.records:,} records, {exported.digest}",
-        found=f"{records:,} records, {digest}",
-        file=source / exported.file,
-        hint="the file was changed, or the table had other records: copy the directory again, and "
+        f"a table does not have the {what} that were exported",
+        table=table,
+        exported=f"{exported[0]:,} {noun}, {exported[1]}",
+        found=f"{found[0]:,} {noun}, {found[1]}",
+        file=file,
+        hint=f"the file was changed, or the table had other {noun}: copy the directory again, and "
         "load it into a new database",
     )
 

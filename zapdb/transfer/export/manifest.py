@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -27,6 +27,7 @@ MIGRATIONS: Final = "migrations"
 TABLES: Final = "tables"
 ARCHIVES: Final = "archives"
 
+T = TypeVar("T")
 Form = Literal["parquet", "csv", "ndjson"]
 
 
@@ -105,26 +106,8 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
 def read_manifest(directory: Path) -> Manifest:
     """Raises `UsageError` for what is no whole export, `CorruptExport` for a damaged manifest,
     and `IncompatibleVersion` for one of a later release."""
+    manifest = read_contents(directory, FILE, Manifest, "manifest", "zapdb export DIRECTORY")
     path = directory / FILE
-    require_inside(directory, FILE, path)
-    try:
-        raw = read_bounded(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(
-            "the directory has no manifest, so it is not a whole export",
-            file=path,
-            hint="export again: `zapdb export DIRECTORY` writes the manifest last",
-        ) from None
-    try:
-        require_known_format(raw, path)
-        manifest = msgspec.json.decode(raw, type=Manifest)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise CorruptExport(
-            "the manifest of an export can't be read",
-            file=path,
-            problem=str(error),
-            hint="export again",
-        ) from None
     for file in manifest.list_files():
         require_inside(directory, file, path)
     if (directory / MIGRATIONS).is_dir():
@@ -155,7 +138,31 @@ def require_inside(directory: Path, file: str, path: Path) -> None:
         )
 
 
-def read_bounded(path: Path) -> bytes:
+def read_contents(directory: Path, file: str, kind: type[T], what: str, command: str) -> T:
+    """Return the JSON of a file that an export ends with; raises as `read_manifest` does. Errors
+    say `what` the file is, and the command that writes it."""
+    path = directory / file
+    require_inside(directory, file, path)
+    try:
+        raw = _read_bounded(path)
+        _require_known_format(raw, path)
+        return msgspec.json.decode(raw, type=kind)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"the directory has no {what}, so it is not a whole export",
+            file=path,
+            hint=f"export again: `{command}` writes the {what} last",
+        ) from None
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise CorruptExport(
+            f"the {what} of an export can't be read",
+            file=path,
+            problem=str(error),
+            hint="export again",
+        ) from None
+
+
+def _read_bounded(path: Path) -> bytes:
     """Return the bytes of a manifest; raises `CorruptExport` for one that is too large, and
     `OSError`."""
     with path.open("rb") as file:
@@ -170,7 +177,7 @@ def read_bounded(path: Path) -> bytes:
     return raw
 
 
-def require_known_format(raw: bytes, path: Path) -> None:
+def _require_known_format(raw: bytes, path: Path) -> None:
     """Raise `IncompatibleVersion` for a file of a later release."""
     head = msgspec.json.decode(raw, type=dict)
     if isinstance(head.get("format"), int) and head["format"] > FORMAT:

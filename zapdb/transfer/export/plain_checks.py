@@ -25,7 +25,7 @@ from zapdb.expressions.tree import (
     Name,
     unparse,
 )
-from zapdb.transfer.export.plain_tables import (
+from zapdb.transfer.plain_tables import (
     NUL_SHOWN,
     PlainTable,
     quote_name,

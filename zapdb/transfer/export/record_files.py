@@ -34,7 +34,7 @@ def require_form(form: Form, hint: str = "") -> None:
     if form != "parquet":
         return
     try:
-        import_module("zapdb.transfer.export.content_digest")
+        import_module("zapdb.transfer.export.parquet_tables")
     except MissingExtra as missing:
         missing.hint = "; ".join(filter(None, (missing.hint, hint)))
         raise

@@ -1,9 +1,12 @@
-"""What exports share: what is active in a snapshot."""
+"""What exports share: what is active in a snapshot, and damage that is met while it is read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from zapdb.activation import TenantCatalog
-from zapdb.errors import RollbackInProgress, UsageError
+from zapdb.errors import CorruptionError, RollbackInProgress, UsageError
 from zapdb.tables.session import Session
 
 
@@ -26,3 +29,13 @@ def read_catalog(session: Session) -> TenantCatalog:
             hint="wait until it is finished, or finish it: `zapdb migrate rollback`",
         )
     return catalog
+
+
+@contextmanager
+def naming_table(name: str) -> Iterator[None]:
+    """Add the table to errors about stored bytes."""
+    try:
+        yield
+    except CorruptionError as error:
+        error.context.setdefault("table", name)
+        raise

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import decimal
-import math
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC
@@ -26,21 +24,23 @@ from zapdb.schema import Field, Index, Now, TableSchema
 from zapdb.schema.model import free_name
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.transfer.export.plain_checks import check_sql
-from zapdb.transfer.export.plain_tables import (
+from zapdb.transfer.export.snapshots import naming_table, read_catalog
+from zapdb.transfer.plain_tables import (
     SYSTEM_COLUMNS,
     LongNumber,
     PlainColumn,
     PlainTable,
+    copy_text,
     define_columns,
+    list_references,
     plan_plain_table,
+    postgresql_literal,
     quote_name,
     quote_names,
     quote_text,
+    sqlite_literal,
 )
-from zapdb.transfer.export.plain_values import copy_text, sqlite_literal
-from zapdb.transfer.export.snapshots import read_catalog
-from zapdb.transfer.export.table_errors import naming_table
-from zapdb.values import Enum, Reference, ZonedTimestamp
+from zapdb.values import Enum, ZonedTimestamp
 from zapdb.values.plain_kinds import Engine
 
 ScriptEngine = Literal["postgresql", "sqlite"]
@@ -111,22 +111,22 @@ class _ScriptWriter:
     records: dict[str, int] = field(default_factory=dict)
     omitted: list[str] = field(default_factory=list)
     _plain: dict[str, PlainTable] = field(default_factory=dict)
-    _names: dict[str, str] = field(default_factory=dict)
-    """What tables are called, by their names here."""
+    """The tables by their names here."""
     _taken: set[str] = field(default_factory=set)
     """Names of tables, keys, sequences and indexes, which share one namespace."""
     _large: set[tuple[str, str]] = field(default_factory=set)
     """Columns with values that an index has no room for."""
 
     def __post_init__(self) -> None:
-        for name in self.catalog.tables:
-            is_reserved = self.engine == "sqlite" and name.startswith("sqlite_")
-            if not is_reserved:
-                self._names[name] = self._take(name)
-        for name in self.catalog.tables:
-            if name not in self._names:
-                self._names[name] = self._take(f"its_{name}")
-                self.omitted.append(f"the name of {name}; it is {self._names[name]}")
+        for name in sorted(self.catalog.tables, key=self._is_reserved):
+            plain = plan_plain_table(self.catalog.table(name).schema, self.engine)
+            taken = self._take(f"its_{name}" if self._is_reserved(name) else name)
+            self._plain[name] = replace(plain, name=taken)
+            if taken != name:
+                self.omitted.append(f"the name of {name}; it is {taken}")
+
+    def _is_reserved(self, name: str) -> bool:
+        return self.engine == "sqlite" and name.startswith("sqlite_")
 
     def _take(self, wanted: str) -> str:
         name = free_name(wanted, self._taken)
@@ -173,8 +173,8 @@ class _ScriptWriter:
 
     def _try_table(self, table: Table, descriptor: TableDescriptor, long: list[str]) -> bool:
         schema = descriptor.schema
-        plain = self._plan(schema, long)
-        self._plain[schema.name] = plain
+        plain = plan_plain_table(schema, self.engine, long)
+        plain = self._plain[schema.name] = replace(plain, name=self._plain[schema.name].name)
         taken, omitted = {*self._taken}, [*self.omitted]
         try:
             self._define(descriptor, plain)
@@ -188,15 +188,12 @@ class _ScriptWriter:
             return False
         return True
 
-    def _plan(self, schema: TableSchema, long: Collection[str] = ()) -> PlainTable:
-        return replace(plan_plain_table(schema, self.engine, long), name=self._names[schema.name])
-
     def _define(self, descriptor: TableDescriptor, plain: PlainTable) -> None:
         schema = descriptor.schema
         parts = self._define_columns(schema, plain)
         names = set[str]()
         if not self._numbers_itself(schema, plain):
-            key = quote_names([plain.columns[at].name for at in plain.key])
+            key = quote_names([column.name for column in plain.key_columns])
             named = ""
             if self.engine == "postgresql":  # else it is an index with a name of the server's
                 name = self._take(f"{plain.name[:PREFIX_CHARS]}_pkey")
@@ -347,9 +344,8 @@ class _ScriptWriter:
                     what = f"the reference of {descriptor.schema.name} is not validated"
                     self._omit(what, text)
                 elif self.engine == "postgresql":
-                    self.line(
-                        f"ALTER TABLE {quote_name(self._names[descriptor.schema.name])} ADD {text};"
-                    )
+                    name = quote_name(self._plain[descriptor.schema.name].name)
+                    self.line(f"ALTER TABLE {name} ADD {text};")
         self.line("COMMIT;")
 
     def _omit(self, why: str, text: str) -> None:
@@ -379,20 +375,15 @@ class _ScriptWriter:
 
     def _references(self, descriptor: TableDescriptor) -> Iterator[tuple[str, bool]]:
         """The reference constraints, and whether all records satisfy them."""
-        schema = descriptor.schema
-        plain = self._plan(schema)
-        states = {c.number: c.is_validated for c in descriptor.constraints if c.kind == "reference"}
-        for key in schema.foreign_keys:
-            declared = schema.field_numbered(key.field)
-            assert isinstance(declared.type, Reference)
-            target = self._plan(self.catalog.table(declared.type.table).schema)
-            columns = quote_names([column.name for column in plain.columns_of(declared.name)])
-            keys = quote_names([target.columns[at].name for at in target.key])
-            action = key.on_delete.replace("_", " ").upper()
+        plain = self._plain[descriptor.schema.name]
+        for one in list_references(descriptor, plain, self._plain):
+            columns = quote_names([column.name for column in one.columns])
+            keys = quote_names([column.name for column in one.target.key_columns])
+            action = one.on_delete.replace("_", " ").upper()
             yield (
-                f"FOREIGN KEY ({columns}) REFERENCES {quote_name(target.name)} ({keys})"
+                f"FOREIGN KEY ({columns}) REFERENCES {quote_name(one.target.name)} ({keys})"
                 f" ON DELETE {action}",
-                states.get(key.field, False),
+                one.is_validated,
             )
 
 
@@ -414,8 +405,10 @@ def defaults_of(field: Field, columns: Sequence[PlainColumn], engine: Engine) ->
         return _now(field.default, columns, engine)
     if not field.has_constant or field.default is None:
         return []
-    literal = postgresql_literal if engine == "postgresql" else _sqlite
-    return [literal(column, column.read(field.default)) for column in columns]
+    values = [column.read(field.default) for column in columns]
+    if engine == "postgresql":
+        return [postgresql_literal(value) for value in values]
+    return [f"({sqlite_literal(*one)})" for one in zip(columns, values, strict=True)]
 
 
 def _now(now: Now, columns: Sequence[PlainColumn], engine: Engine) -> list[str] | None:
@@ -426,29 +419,3 @@ def _now(now: Now, columns: Sequence[PlainColumn], engine: Engine) -> list[str] 
     if now.zone not in ("", "UTC"):
         return None  # whose rules SQLite does not have
     return [SQLITE_NOW if column.kind != "text" else quote_text(now.zone) for column in columns]
-
-
-def postgresql_literal(_: PlainColumn, value: Any) -> str:
-    """A value as PostgreSQL's SQL has it: a text, which its column's type reads."""
-    match value:
-        case None:
-            return "NULL"
-        case bool():
-            return "true" if value else "false"
-        case str():
-            return quote_text(value)
-        case bytes():
-            return quote_text(f"\\x{value.hex()}")
-        case float():
-            return quote_text(
-                {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(value))
-            )
-        case decimal.Decimal():
-            return quote_text(format(value, "f"))
-        case datetime.datetime():
-            return quote_text(value.isoformat(" "))
-    return quote_text(str(value))
-
-
-def _sqlite(column: PlainColumn, value: Any) -> str:
-    return f"({sqlite_literal(column, value)})"

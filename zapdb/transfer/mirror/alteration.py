@@ -14,9 +14,9 @@ from typing import Any
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.records.derivation import Constant, Derivation, SourceField
 from zapdb.schema import TableSchema
-from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, plan_plain_table
 from zapdb.transfer.mirror.state import Filling, MirroredTable
 from zapdb.transfer.mirror.target import ConstraintChange, TargetSession
+from zapdb.transfer.plain_tables import PlainColumn, PlainTable, plan_plain_table
 from zapdb.values import Reference, ValueType
 
 Place = tuple[int, int]

@@ -10,8 +10,8 @@ from typing import Any, Final
 from zapdb.database import RecordChange, SchemaEvent
 from zapdb.log.change_log import Bookmark
 from zapdb.schema import TableSchema
-from zapdb.transfer.export.plain_tables import LongNumber, PlainColumn, PlainTable
 from zapdb.transfer.mirror.state import MirrorState
+from zapdb.transfer.plain_tables import LongNumber, PlainColumn, PlainTable
 
 BATCH_CHANGES: Final = 2_000
 """A batch ends with the transaction that reaches this."""
@@ -126,7 +126,7 @@ def rows_of(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[
 
 def take_keys(records: Iterable[Any], plain: PlainTable, number: int) -> Iterator[tuple[Any, ...]]:
     """The columns of the keys of records' rows; raises `LongField`."""
-    return _taken(records, [plain.columns[at] for at in plain.key], number)
+    return _taken(records, plain.key_columns, number)
 
 
 def _taken(

@@ -14,11 +14,11 @@ from typing import Any
 
 from zapdb.database import Database, RecordChange
 from zapdb.schema import TableSchema
-from zapdb.transfer.export.plain_tables import PlainTable
 from zapdb.transfer.mirror.batch import BATCH_CHANGES_MAX, name_key, rows_of, take_keys
 from zapdb.transfer.mirror.source_rows import plan_of, read_page, reading_table
 from zapdb.transfer.mirror.state import AT_ONCE, MirroredTable, MirrorState, save_table
 from zapdb.transfer.mirror.target import TargetSession
+from zapdb.transfer.plain_tables import PlainTable
 
 
 class FarBehind(Exception):

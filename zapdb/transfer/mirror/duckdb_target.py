@@ -14,8 +14,6 @@ import pyarrow
 
 from zapdb.limits import DUCKDB_FILE, INSERT_BATCH_RECORDS
 from zapdb.storage.retries import retry
-from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_text
-from zapdb.transfer.export.plain_values import to_duckdb
 from zapdb.transfer.mirror.target import (
     Addition,
     ConstraintChange,
@@ -27,6 +25,7 @@ from zapdb.transfer.mirror.target import (
     TargetFailed,
     TargetSession,
 )
+from zapdb.transfer.plain_tables import PlainColumn, PlainTable, quote_name, quote_text, to_duckdb
 from zapdb.values.plain_kinds import PlainKind
 
 _ARROW: Final[dict[PlainKind, Any]] = {
@@ -165,13 +164,10 @@ class DuckdbSession(TargetSession):
 
     def describe_columns(self, name: str) -> list[Row]:
         return self.run(
-            "SELECT column_name, data_type, is_nullable FROM information_schema.columns"
+            "SELECT column_name, data_type, is_nullable = 'NO' FROM information_schema.columns"
             " WHERE table_schema = 'main' AND table_name = ? ORDER BY ordinal_position",
             (name,),
         )
-
-    def required_columns(self, name: str) -> set[str]:
-        return {column for column, _, admits in self.describe_columns(name) if admits == "NO"}
 
     def constrain(self, name: str, change: ConstraintChange) -> None:
         for columns, word in ((change.optional, "DROP"), (change.required, "SET")):
@@ -188,14 +184,6 @@ class DuckdbSession(TargetSession):
             with self._registered("zapdb_batch", _to_arrow(table.columns, some)):
                 count += self.change(sql)
         return count
-
-    def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
-        columns = [table.columns[at] for at in table.key]
-        with self.stage(columns, keys) as staged:
-            return self.change(
-                f"DELETE FROM {quote_name(name)} AS t USING {staged.sql}"
-                f" WHERE {self._join(columns)}"
-            )
 
     @contextmanager
     def stage(self, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> Iterator[Staged]:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from zapdb.activation import TableDescriptor, TenantCatalog
-from zapdb.transfer.export.plain_tables import PlainTable, plan_plain_table
 from zapdb.transfer.mirror.source_rows import list_mirrored
 from zapdb.transfer.mirror.state import MirroredTable, MirrorState
 from zapdb.transfer.mirror.target import (
@@ -23,7 +22,7 @@ from zapdb.transfer.mirror.target import (
     RequiredColumns,
     TargetSession,
 )
-from zapdb.values import Reference
+from zapdb.transfer.plain_tables import PlainTable, list_references, plan_plain_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,30 +71,18 @@ def _wanted(
     described: dict[int, TableDescriptor], plans: dict[int, PlainTable], session: TargetSession
 ) -> Iterator[PlainForeignKey]:
     """The references that all records satisfy, between tables that are kept."""
-    numbers = {descriptor.schema.name: number for number, descriptor in described.items()}
+    tables = {described[number].schema.name: plan for number, plan in plans.items()}
     for number, plan in plans.items():
-        schema = described[number].schema
-        states = {
-            c.number: c.is_validated for c in described[number].constraints if c.kind == "reference"
-        }
-        for key in schema.foreign_keys:
-            declared = schema.field_numbered(key.field)
-            assert isinstance(declared.type, Reference)
-            target = plans.get(numbers.get(declared.type.table, 0))
-            if target is None or not states.get(key.field, False):
-                continue
-            columns, keys = (
-                plan.columns_of(declared.name),
-                [target.columns[at] for at in target.key],
-            )
+        for one in list_references(described[number], plan, tables):
+            columns, keys = one.columns, one.target.key_columns
             types = [[c.sql_type(session.engine) for c in part] for part in (columns, keys)]
-            if types[0] == types[1]:  # else one of them has long numbers
+            if one.is_validated and types[0] == types[1]:  # else one of them has long numbers
                 yield PlainForeignKey(
                     plan.name,
                     tuple(column.name for column in columns),
-                    target.name,
+                    one.target.name,
                     tuple(column.name for column in keys),
-                    f"{KEY_PREFIX}{number}_{key.field}",
+                    f"{KEY_PREFIX}{number}_{one.field}",
                 )
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 from zapdb.activation import TableDescriptor
 from zapdb.database import Database, Snapshot
 from zapdb.jobs.exclusive import ProgressReporter, measure_value
 from zapdb.log.stamps import LogSnapshot
-from zapdb.transfer.export.plain_tables import PlainTable
-from zapdb.transfer.export.snapshots import read_catalog
-from zapdb.transfer.export.table_errors import naming_table
+from zapdb.transfer.export.snapshots import naming_table, read_catalog
 from zapdb.transfer.mirror.alteration import (
     TableForm,
     carry_on,
@@ -36,6 +34,7 @@ from zapdb.transfer.mirror.state import (
     save_table,
 )
 from zapdb.transfer.mirror.target import Addition, Row, TargetBlocked, TargetSession
+from zapdb.transfer.plain_tables import PlainTable
 
 NOTED_ROWS: Final = 1_000
 """After how many rows of a baseline its job is told of them, at most."""
@@ -68,18 +67,10 @@ class MirrorReport:
 
     def add(self, more: MirrorReport) -> None:
         """Take in what one transaction has done."""
-        self.untold += more.untold
-        self.untold_bytes += more.untold_bytes
-        self.changes += more.changes
-        self.batches += more.batches
-        self.rows += more.rows
-        self.repaired += more.repaired
-        self.made += more.made
-        self.altered += more.altered
-        self.dropped += more.dropped
-        self.broken += more.broken
-        self.lost += more.lost
         self.problems |= more.problems
+        for one in fields(self):
+            if one.name != "problems":
+                setattr(self, one.name, getattr(self, one.name) + getattr(more, one.name))
 
     def measured(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Count rows, and their bytes, while they are written."""

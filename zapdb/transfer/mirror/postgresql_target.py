@@ -10,7 +10,6 @@ from typing import Any, Final
 import psycopg
 from psycopg import sql as sqls
 
-from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
 from zapdb.transfer.mirror.state import OWN_TABLES
 from zapdb.transfer.mirror.target import (
     KEY_PREFIX,
@@ -26,6 +25,12 @@ from zapdb.transfer.mirror.target import (
     TargetFailed,
     TargetRefused,
     TargetSession,
+)
+from zapdb.transfer.plain_tables import (
+    PlainColumn,
+    PlainTable,
+    quote_name,
+    quote_names,
 )
 
 LOCK_CLASS: Final = 8723
@@ -287,9 +292,6 @@ class PostgresqlSession(TargetSession):
             (self.qualify(name),),
         )
 
-    def required_columns(self, name: str) -> set[str]:
-        return {column for column, _, is_required in self.describe_columns(name) if is_required}
-
     def constrain(self, name: str, change: ConstraintChange) -> None:
         words = ((change.optional, "DROP"), (change.required, "SET"))
         parts = [f"ALTER COLUMN {quote_name(c)} {word} NOT NULL" for cs, word in words for c in cs]
@@ -343,16 +345,6 @@ class PostgresqlSession(TargetSession):
                 copy.write_row(row)
                 count += 1
         return count
-
-    def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
-        if not keys:
-            return 0
-        columns = [table.columns[at] for at in table.key]
-        staged = _unnest(columns, keys)
-        return self.change(
-            f"DELETE FROM {self.qualify(name)} AS t USING {staged.sql} WHERE {self._join(columns)}",
-            staged.parameters,
-        )
 
     @contextmanager
     def stage(self, columns: Sequence[PlainColumn], rows: Iterable[Row]) -> Iterator[Staged]:

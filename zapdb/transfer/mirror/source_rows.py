@@ -19,11 +19,11 @@ from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.bulk import KEYS_PER_STATEMENT
 from zapdb.tables.indexes import BoundTable
-from zapdb.transfer.export.plain_tables import PlainTable, plan_plain_table
 from zapdb.transfer.export.snapshots import read_catalog
 from zapdb.transfer.mirror.batch import TableChanges, name_key, rows_of, take_keys
 from zapdb.transfer.mirror.state import MirroredTable, MirrorState, save_table
 from zapdb.transfer.mirror.target import TargetSession
+from zapdb.transfer.plain_tables import PlainTable, plan_plain_table
 
 KeyedRecord = tuple[bytes, Record]
 

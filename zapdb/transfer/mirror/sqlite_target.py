@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from zapdb.files import create_text_file
 from zapdb.limits import BUSY_TIMEOUT_MS, INSERT_BATCH_RECORDS
-from zapdb.transfer.export.plain_tables import PlainColumn, PlainTable, quote_name, quote_names
-from zapdb.transfer.export.plain_values import sqlite_literal, to_sqlite
 from zapdb.transfer.mirror.target import (
     Addition,
     ConstraintChange,
@@ -25,6 +23,14 @@ from zapdb.transfer.mirror.target import (
     TargetBusy,
     TargetFailed,
     TargetSession,
+)
+from zapdb.transfer.plain_tables import (
+    PlainColumn,
+    PlainTable,
+    quote_name,
+    quote_names,
+    sqlite_literal,
+    to_sqlite,
 )
 
 _PASSING: Final = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
@@ -150,9 +156,6 @@ class SqliteSession(TargetSession):
         # Generated columns, too: others have added them.
         return self.run('SELECT name, type, "notnull", pk FROM pragma_table_xinfo(?)', (name,))
 
-    def required_columns(self, name: str) -> set[str]:
-        return {row[0] for row in self.describe_columns(name) if row[2]}
-
     def read_foreign_keys(self, names: Collection[str]) -> list[PlainForeignKey]:
         return [key for name in names for key in self._keys_of(name)]
 
@@ -219,7 +222,7 @@ class SqliteSession(TargetSession):
         return count
 
     def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
-        columns = [table.columns[at] for at in table.key]
+        columns = table.key_columns
         condition = " AND ".join(f"{quote_name(column.name)} = ?" for column in columns)
         made = [tuple(map(to_sqlite, columns, key)) for key in keys]
         sql = f"DELETE FROM {quote_name(name)} WHERE {condition}"

@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any, ClassVar, Final
 
 from zapdb.errors import StorageError
-from zapdb.transfer.export.plain_tables import (
+from zapdb.transfer.plain_tables import (
     PlainColumn,
     PlainTable,
     define_columns,
@@ -215,11 +215,12 @@ class TargetSession(ABC):
 
     @abstractmethod
     def describe_columns(self, name: str) -> list[Row]:
-        """What the target says of a table's columns, in order; nothing if there is no table."""
+        """What the target says of a table's columns, in order: the name, the type, whether it is
+        NOT NULL, and more; nothing if there is no table."""
 
-    @abstractmethod
     def required_columns(self, name: str) -> set[str]:
         """The columns of a table that are NOT NULL."""
+        return {str(column[0]) for column in self.describe_columns(name) if column[2]}
 
     @abstractmethod
     def constrain(self, name: str, change: ConstraintChange) -> None:
@@ -234,9 +235,14 @@ class TargetSession(ABC):
     def insert(self, name: str, table: PlainTable, rows: Iterable[Row]) -> int:
         """Insert rows, and return how many."""
 
-    @abstractmethod
     def delete(self, name: str, table: PlainTable, keys: Sequence[Row]) -> int:
         """Delete the rows with these keys, and return how many there were."""
+        with self.stage(table.key_columns, keys) as staged:
+            return self.change(
+                f"DELETE FROM {self.qualify(name)} AS t USING {staged.sql}"
+                f" WHERE {self._join(table.key_columns)}",
+                staged.parameters,
+            )
 
     @abstractmethod
     def stage(
@@ -292,7 +298,7 @@ class TargetSession(ABC):
         """Make a table without foreign keys."""
         parts = define_columns(table, self.engine)
         if self.has_keys:
-            key = quote_names([table.columns[at].name for at in table.key])
+            key = quote_names([column.name for column in table.key_columns])
             parts.append(f"PRIMARY KEY ({key})")
         self.run(f"CREATE TABLE {self.qualify(name)} ({', '.join(parts)})")
 
@@ -323,7 +329,7 @@ class TargetSession(ABC):
 
     def find_damage(self, name: str, table: PlainTable, rows: Sequence[Row]) -> list[int]:
         """Which of these rows the table lacks, or has with other values: their places."""
-        key = [table.columns[at] for at in table.key]
+        key = table.key_columns
         others = [column for at, column in enumerate(table.columns) if at not in table.key]
         missing = f"t.{quote_name(key[0].name)} IS NULL"
         condition = " OR ".join([missing, *map(self._differs, others)])
@@ -340,13 +346,13 @@ class TargetSession(ABC):
         self, name: str, table: PlainTable, columns: Sequence[str], rows: Sequence[Row]
     ) -> int:
         """Write some columns of rows that are there, where they differ; return of how many."""
-        key = [table.columns[at] for at in table.key]
+        key = table.key_columns
         taken = [column for column in table.columns if column.name in columns]
         places = [table.columns.index(column) for column in (*key, *taken)]
         values = [tuple([row[at] for at in places]) for row in rows]
         sets = ", ".join(f"{quote_name(c.name)} = {self._staged_value(c)}" for c in taken)
         differing = " OR ".join(self._differs(column) for column in taken)
-        with self.stage([*key, *taken], values) as staged:
+        with self.stage((*key, *taken), values) as staged:
             return self.change(
                 f"UPDATE {self.qualify(name)} AS t SET {sets} FROM {staged.sql}"
                 f" WHERE {self._join(key)} AND ({differing})",
@@ -357,7 +363,7 @@ class TargetSession(ABC):
         self, name: str, table: PlainTable, keys: Iterable[Row], *, is_dry: bool = False
     ) -> int:
         """Delete the rows that have none of these keys, or only count them; return how many."""
-        key = [table.columns[at] for at in table.key]
+        key = table.key_columns
         with self.stage(key, keys) as staged:
             rows = (
                 f"FROM {self.qualify(name)} AS t WHERE NOT EXISTS"

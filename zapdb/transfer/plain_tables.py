@@ -1,6 +1,6 @@
 """Tables of zapdb as plain tables of other databases: their columns, and what these hold.
 
-One place says it for scripts and mirrors:
+One place says it for scripts and mirrors, of which this is all that they have in common:
 
     zapdb                 PostgreSQL        SQLite     DuckDB          holds
     integer               bigint            INTEGER    BIGINT          see below
@@ -23,14 +23,18 @@ their fields, whose columns are numeric or text. A writer finds out by `LongNumb
 from __future__ import annotations
 
 import datetime
+import decimal
 import json
-from collections.abc import Callable, Collection, Iterator
+import math
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from zapdb.activation import TableDescriptor
 from zapdb.errors import ZapdbError
 from zapdb.limits import NAME_LENGTH_MAX
-from zapdb.schema import Field, TableSchema
+from zapdb.schema import Field, OnDelete, TableSchema
 from zapdb.values import (
     Decimal,
     Integer,
@@ -90,6 +94,10 @@ class PlainTable:
     columns: tuple[PlainColumn, ...]
     key: tuple[int, ...]
 
+    @property
+    def key_columns(self) -> tuple[PlainColumn, ...]:
+        return tuple(self.columns[at] for at in self.key)
+
     def rows_of(self, record: Any) -> tuple[Any, ...]:
         """The values of a record, a column each."""
         return tuple([column.take(record) for column in self.columns])
@@ -119,6 +127,32 @@ def plan_plain_table(table: TableSchema, engine: Engine, long: Collection[str] =
         if numbers[column.field] == number
     ]
     return PlainTable(table.name, tuple(columns), tuple(key))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainReference:
+    """A reference constraint of a field, which has a number; all records satisfy it if it
+    `is_validated`."""
+
+    field: int
+    columns: tuple[PlainColumn, ...]
+    target: PlainTable
+    on_delete: OnDelete
+    is_validated: bool
+
+
+def list_references(
+    descriptor: TableDescriptor, plain: PlainTable, tables: Mapping[str, PlainTable]
+) -> Iterator[PlainReference]:
+    """The reference constraints of a table to those that are among these, by their names here."""
+    states = {c.number: c.is_validated for c in descriptor.constraints if c.kind == "reference"}
+    for key in descriptor.schema.foreign_keys:
+        declared = descriptor.schema.field_numbered(key.field)
+        assert isinstance(declared.type, Reference)
+        target = tables.get(declared.type.table)
+        if target is not None:
+            columns, is_validated = plain.columns_of(declared.name), states.get(key.field, False)
+            yield PlainReference(key.field, columns, target, key.on_delete, is_validated)
 
 
 def _free_name(field: str, suffix: str, taken: set[str]) -> str:
@@ -285,3 +319,80 @@ def define_columns(table: PlainTable, engine: Engine) -> list[str]:
         + ("" if column.optional else " NOT NULL")
         for column in table.columns
     ]
+
+
+def to_sqlite(column: PlainColumn, value: Any) -> Any:
+    """What Python's sqlite3 takes: None, an integer, a float, text or bytes."""
+    match value:
+        case None | str() | bytes():
+            return value
+        case bool():
+            return int(value)
+        case int():
+            return str(value) if column.kind == "long_integer" else value
+        case float():
+            return "nan" if math.isnan(value) else value
+        case decimal.Decimal():
+            return format(value, "f")
+        case datetime.datetime():
+            return value.replace(tzinfo=None).isoformat(" ", "microseconds")
+        case datetime.date():
+            return value.isoformat()
+        case uuid.UUID():
+            return str(value)
+    raise AssertionError(f"no value of a plain table: {type(value).__name__}")
+
+
+def to_duckdb(column: PlainColumn, value: Any) -> Any:
+    """What an Arrow column of `arrow_type` is made of."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if value is not None and column.kind in ("long_integer", "long_decimal"):
+        return format(value, "f") if isinstance(value, decimal.Decimal) else str(value)
+    return value
+
+
+def sqlite_literal(column: PlainColumn, value: Any) -> str:
+    """A value as SQLite's SQL has it."""
+    match to_sqlite(column, value):
+        case None:
+            return "NULL"
+        case str() as text:
+            return quote_text(text).replace("\0", "'||char(0)||'")
+        case bytes() as raw:
+            return f"X'{raw.hex()}'"
+        case float() as number if math.isinf(number):
+            return "9e999" if number > 0 else "-9e999"
+        case number:
+            return repr(number)
+
+
+_COPY_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"})
+
+
+def copy_text(value: Any) -> str:
+    """A value as PostgreSQL's COPY has it in its text format."""
+    return "\\N" if value is None else _postgresql_text(value).translate(_COPY_ESCAPES)
+
+
+def postgresql_literal(value: Any) -> str:
+    """A value as PostgreSQL's SQL has it: a text, which its column's type reads."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "NULL" if value is None else quote_text(_postgresql_text(value))
+
+
+def _postgresql_text(value: Any) -> str:
+    """What the type of a value's column reads."""
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case bytes():
+            return f"\\x{value.hex()}"
+        case float():
+            return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, repr(value))
+        case decimal.Decimal():
+            return format(value, "f")
+        case datetime.datetime():
+            return value.isoformat(" ")
+    return str(value)

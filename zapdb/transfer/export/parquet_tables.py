@@ -1,17 +1,20 @@
-"""The digest of a table's records: the same however they are stored, and cut into batches.
+"""Tables of an export as Parquet: their digests, and their files, which somebody else may have
+changed: they are looked through before anything is loaded.
 
-Of each column it takes which values are there, their sizes and their bytes, one after the other in
-the order of the keys. An instant that follows from a local time is left out: it depends on the time
+The digest of a table is the same however its records are stored, and cut into batches. Of each
+column it takes which values are there, their sizes and their bytes, one after the other in the
+order of the keys. An instant that follows from a local time is left out: it depends on the time
 zone data of the process.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
-from zapdb.errors import MissingExtra
+from zapdb.errors import CorruptExport, MissingExtra, ZapdbError
 
 try:
     import pyarrow
@@ -20,7 +23,12 @@ except ImportError as missing:
 
 from pyarrow import compute, types
 
+from zapdb.database import Database
+from zapdb.limits import INSERT_BATCH_RECORDS
+from zapdb.records.arrow import read_values
+from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.schema import TableSchema
+from zapdb.transfer.export.manifest import Manifest
 from zapdb.values import (
     Integer,
     List,
@@ -30,6 +38,7 @@ from zapdb.values import (
     Timestamp,
     ValueType,
     ZonedTimestamp,
+    Zones,
 )
 
 ALGORITHM: Final = "c1"
@@ -126,3 +135,55 @@ def _text_bytes_of(array: Any) -> memoryview:
     places = memoryview(offsets).cast("i")
     start, end = places[array.offset], places[array.offset + len(array)]
     return memoryview(data or b"")[start:end]
+
+
+def read_parquet_records(schema: TableSchema, path: Path, zones: Zones) -> Iterator[dict[str, Any]]:
+    """The records of a file; raises `CorruptExport`."""
+    try:
+        with BoundedFile(path) as file:
+            for batch in file.read(INSERT_BATCH_RECORDS):
+                yield from read_values(schema, batch, zones)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ZapdbError):
+            raise
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: Exception) -> CorruptExport:
+    return CorruptExport(
+        "a file of the export can't be read",
+        file=path,
+        problem=str(error).partition("\n")[0],
+        hint="copy the file again, or export again",
+    )
+
+
+def require_bounded_files(manifest: Manifest, source: Path) -> None:
+    """Raise `CorruptExport`, before anything is done, for files that can't be read within bounds,
+    or have other numbers of records than the export."""
+    for table in manifest.tables:
+        path = source / table.file
+        try:
+            with BoundedFile(path) as file:
+                rows = file.rows
+        except (OSError, pyarrow.ArrowInvalid) as error:
+            raise _unreadable(path, error) from None
+        if rows != table.records:
+            problem = f"it has {rows:,} records instead of {table.records:,}"
+            raise _unreadable(path, ValueError(problem))
+
+
+def require_columns(db: Database, manifest: Manifest, source: Path) -> None:
+    """Raise `CorruptExport`, before anything is loaded, for a file with other columns than its
+    table has fields."""
+    for table in manifest.tables:
+        path, schema = source / table.file, db._session.catalog.table(table.name).schema
+        with BoundedFile(path) as file:
+            empty = pyarrow.RecordBatch.from_pylist([], schema=file.schema)
+        names = [field.name for field in schema.fields]
+        try:
+            if sorted(empty.schema.names) != sorted(names):
+                raise ValueError(f"its columns are not {', '.join(names)}")
+            list(read_values(schema, empty))
+        except ValueError as error:
+            raise _unreadable(path, error) from error
