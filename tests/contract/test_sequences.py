@@ -146,6 +146,18 @@ def test_blocks_grow_and_one_draw_serves_a_thousand_inserts(
 
 
 @pytest.mark.on_each_engine
+def test_numbers_are_drawn_again_where_the_catalog_has_changed_meanwhile(
+    workspace: Workspace, db: Database
+) -> None:
+    orders = db.table("orders")
+    for number in range(1, 5):
+        with workspace.open() as other:
+            other.admin.set_setting("change_log", "on" if number % 2 else "off")
+            other.table("orders").insert(id=10 * number, number=10 * number)
+        assert orders.insert().id > 10 * (number - 1)
+
+
+@pytest.mark.on_each_engine
 def test_processes_have_blocks_of_their_own(workspace: Workspace, db: Database) -> None:
     mine, others = db.table("orders"), workspace.open().table("orders")
     drawn = [(table.insert().id, table) for _ in range(20) for table in (mine, others)]

@@ -28,7 +28,8 @@ class Again(Exception):
     is no further try of a policy."""
 
     def prepare(self) -> None:
-        """What is to be done before; an exception from it is that of the operation."""
+        """What is to be done before. An exception from it is that of the operation, and a conflict
+        is one more try of the policy. Raises itself where it can't be done."""
 
 
 def pauses(policy: RetryPolicy, began: float) -> Iterator[float]:
@@ -66,26 +67,31 @@ def retry(
 ) -> T:
     """Call `action`, and again while it raises `on` and the policy allows another try; or `Again`.
 
-    `before_again` is called before each further try, with the number of earlier ones. Raises the
-    error of the last try.
+    `before_again` is called before each further try, with the number of earlier ones. What an
+    `Again` says comes before it is part of the try. Raises the error of the last try.
     """
     began, made, left = time.monotonic(), 0, None
-    while True:
-        try:
-            return action()
-        except Again as again:
-            prepare = again.prepare
-        except on as error:  # what nearly always succeeds makes no generator
-            made, left = made + 1, left or pauses(policy, began)
-            seconds = next(left, None)
-            if seconds is None:
-                note_tries(error, made)
-                raise
-            prepare = partial(_wait, seconds, before_again, made)
-        try:
-            prepare()
-        finally:
-            del prepare  # it refers to what was raised, and that to this frame
+    prepare: Callable[[], object] | None = None
+    try:
+        while True:
+            try:
+                if prepare is not None:
+                    prepare()
+                    prepare = None
+                return action()
+            except Again as again:
+                if prepare == again.prepare:  # it can't come before a try here
+                    raise
+                prepare = again.prepare
+            except on as error:  # what nearly always succeeds makes no generator
+                made, left = made + 1, left or pauses(policy, began)
+                seconds = next(left, None)
+                if seconds is None:
+                    note_tries(error, made)
+                    raise
+                prepare = partial(_wait, seconds, before_again, made)
+    finally:
+        prepare = None  # it refers to what was raised, and that to this frame
 
 
 class Beaten:

@@ -15,7 +15,7 @@ from zapdb.errors import CatalogChanged, LeaseHeld, TransactionConflict
 from zapdb.limits import RetryPolicy
 from zapdb.metrics import RETRIES, RETRIES_EXHAUSTED
 from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
-from zapdb.storage.retries import attempts, pauses, retry
+from zapdb.storage.retries import Again, attempts, pauses, retry
 
 QUICK = RetryPolicy("quick", seconds=30, tries=5, pause_seconds=0.0)
 POLICIES = [value for value in vars(limits).values() if isinstance(value, RetryPolicy)]
@@ -157,6 +157,37 @@ def test_an_error_that_was_overcome_is_not_kept() -> None:
 
     retry(QUICK, failing(1, lambda: Held("made by a test"))[1])
     assert gone == [1]
+
+
+class Later(Again):
+    def __init__(self, prepare: Callable[[], object]) -> None:
+        super().__init__("made by a test")
+        self.act = prepare
+
+    def prepare(self) -> None:
+        self.act()
+
+
+def test_what_is_to_be_done_before_a_try_is_a_part_of_it() -> None:
+    prepared, prepare = failing(2, conflict)
+    calls, act = failing(3, lambda: Later(prepare))
+    assert retry(QUICK, act) == 4
+    assert (len(calls), len(prepared)) == (4, 3)
+    _, act = failing(1, lambda: Later(failing(9, conflict)[1]))
+    with pytest.raises(TransactionConflict) as raised:
+        retry(QUICK, act, on=())
+    assert "tries" not in raised.value.context
+
+
+def test_what_can_not_be_done_before_a_try_ends_it() -> None:
+    def refuse() -> None:
+        raise later
+
+    later = Later(refuse)
+    calls, act = failing(9, lambda: later)
+    with pytest.raises(Later):
+        retry(QUICK, act)
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.name)
