@@ -79,6 +79,11 @@ def main() -> int:
     parser.add_argument("--largest", action="store_true", help="3 million records, too")
     parser.add_argument("--engine", choices=ENGINES, help="on this one alone")
     parser.add_argument("--changes", type=int, metavar="N", help="past: of a history")
+    parser.add_argument("--records", type=int, metavar="N", help="behind: of a small table")
+    parser.add_argument(
+        "--behind", type=int, nargs="+", metavar="N", help="behind: changes since the moment"
+    )
+    parser.add_argument("--queue", action="store_true", help="behind: records come and go")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     arguments = parser.parse_args()
     unknown = set(arguments.names) - set(BENCHMARKS)
@@ -91,6 +96,9 @@ def main() -> int:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="zapdb-bench-"))
         bench = Bench(Path(directory), arguments.quick, stack, arguments.largest)
         bench.changes = arguments.changes or bench.many
+        bench.few = arguments.records or bench.few
+        bench.behind = tuple(arguments.behind or bench.behind)
+        bench.is_queue = arguments.queue
         bench.engines = (arguments.engine,) if arguments.engine else ENGINES
         for name in arguments.names or BENCHMARKS:
             started = time.perf_counter()

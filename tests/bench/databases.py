@@ -30,6 +30,12 @@ class Bench:
     engines: tuple[Engine, ...] = ENGINES
     changes: int = 1_000_000
     """How many changes the longer of two histories has."""
+    few: int = 1_000
+    """How many records a small table has."""
+    behind: tuple[int, ...] = (0, 20_000, 200_000)
+    """How many changes there are since a moment."""
+    is_queue: bool = False
+    """Whether records come and go in them."""
 
     @property
     def many(self) -> int:

@@ -20,7 +20,9 @@ from zapdb.database import Database
 from zapdb.log import (
     followed_moments,
     last_changes,
+    logged_before,
     rewinding,
+    rewound_records,
 )
 from zapdb.log.change_log import ChangeLog, ChangeRow
 from zapdb.log.followed_moments import follow_moments
@@ -80,15 +82,28 @@ def read_little_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, count)
 
 
-WAYS: tuple[Way, ...] = ("rewound", "files")
+HELD: dict[str, tuple[int, int]] = {
+    "looked up": (0, 250),
+    "held": (20_000, 1),
+    "held in part": (5, 1),
+}
+"""How a table is rewound: how many of the first changes are held, from how many records on."""
+WAYS: tuple[str, ...] = (*HELD, "files")
 
 
 @contextmanager
-def forcing(way: Way) -> Iterator[None]:
+def forcing(way: str) -> Iterator[Way]:
     """Read pasts that are asked for in the block in one way, where there are both."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(past_ways, "FILES_LOOKUPS", 10**9 if way == "rewound" else -(10**9))
-        yield
+        is_rewound = way in HELD
+        patch.setattr(past_ways, "FILES_LOOKUPS", 10**9 if is_rewound else -(10**9))
+        if is_rewound:
+            changes, records = HELD[way]
+            patch.setattr(logged_before, "HELD_CHANGES_MAX", changes)
+            patch.setattr(rewound_records, "HELD_CHANGES_MAX", changes)
+            patch.setattr(rewound_records, "HOLDING_PAYS", records)
+            patch.setattr(rewound_records, "PAGE_RECORDS_MAX", 7)
+        yield "rewound" if is_rewound else "files"
 
 
 def write_some(db: Database, rnd: random.Random) -> None:

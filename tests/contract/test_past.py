@@ -122,16 +122,18 @@ def test_every_moment_of_a_random_life_is_what_it_was(db: Database) -> None:
         assert db.at(moment.visible_at + MICROSECOND).moment.number >= moment.number
 
 
-@pytest.mark.parametrize("held", [10, 20_000])
+@pytest.mark.parametrize(
+    ("held", "pays"), [(0, 250), (10, 1), (10, 10), (40, 1), (20_000, 1), (20_000, 5)]
+)
 def test_pages_of_the_past_in_both_orders(
-    db: Database, monkeypatch: pytest.MonkeyPatch, held: int
+    db: Database, monkeypatch: pytest.MonkeyPatch, held: int, pays: int
 ) -> None:
     """Pages shorter than the gaps between records, changes and deletions; and beside writers that
-    commit between the two statements of each page. On SQLite, with changes that are held, too, and
-    with more than that."""
+    commit between the two statements of each page. With changes that are held, with more than that,
+    and with none."""
     monkeypatch.setattr(rewound_records, "PAGE_RECORDS_MAX", 3)
+    monkeypatch.setattr(rewound_records, "HOLDING_PAYS", pays)
     monkeypatch.setattr(logged_before, "HELD_CHANGES_MAX", held)
-    monkeypatch.setattr(logged_before, "_PAGE", 4)
     items, rnd = db.table("items"), random.Random(3)
     items.insert_many([{"id": n, "title": f"t{n}", "size": n} for n in range(10, 40)])
     before, told = next(db.moments()), state(db)

@@ -90,14 +90,14 @@ def test_both_ways_give_the_same_records(
     for moment, state in states.items():
         told = dict[str, Any]()
         for way in WAYS:
-            with forcing(way):
+            with forcing(way) as wanted:
                 past = db.at(moment)
                 told[way] = read_all(past, "items")
                 reading = past.table("items").where().explain().past
                 assert reading is not None
-                assert reading.way == (way if moment >= begins else "rewound")
-        assert told["rewound"] == told["files"]
-        assert told["rewound"]["scan"] == state
+                assert reading.way == (wanted if moment >= begins else "rewound")
+            assert told[way] == told[WAYS[0]], way
+        assert told[WAYS[0]]["scan"] == state
 
 
 def test_a_table_that_has_grown_is_read_from_files(db: Database, tmp_path: Path) -> None:

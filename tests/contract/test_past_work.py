@@ -93,7 +93,11 @@ def measure(db: Database, moment: MomentSummary) -> tuple[dict[str, int], dict[s
     return found, told
 
 
-def test_reading_does_not_grow_with_the_changes_of_a_record(db: Database) -> None:
+@pytest.mark.parametrize("pays", [1, 250])
+def test_reading_does_not_grow_with_the_changes_of_a_record(
+    db: Database, monkeypatch: pytest.MonkeyPatch, pays: int
+) -> None:
+    monkeypatch.setattr(rewound_records, "HOLDING_PAYS", pays)
     items = db.table("items")
     items.insert_many([{"id": n, "title": f"t{n}", "size": n % 20} for n in range(RECORDS)])
     moment = next(db.moments())
@@ -110,13 +114,15 @@ def test_reading_does_not_grow_with_the_changes_of_a_record(db: Database) -> Non
     assert grown == {}
 
 
+@pytest.mark.parametrize("pays", [1, 250])
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.on_each_engine
 def test_one_change_is_read_for_each_record_whatever_the_planner_knows(
-    db: Database, workspace: Workspace
+    db: Database, workspace: Workspace, monkeypatch: pytest.MonkeyPatch, pays: int
 ) -> None:
     """A fresh log has no statistics; then it has those of records that were changed often. SQLite
     is told which index to use."""
+    monkeypatch.setattr(rewound_records, "HOLDING_PAYS", pays)
     items = db.table("items")
     items.insert_many([{"id": n, "title": f"t{n}", "size": n % 20} for n in range(RECORDS)])
     moment = next(db.moments())
@@ -132,7 +138,7 @@ def test_one_change_is_read_for_each_record_whatever_the_planner_knows(
         assert found["get"] == found["exists"] == 1
 
 
-@pytest.mark.parametrize("held", [0, 20_000])
+@pytest.mark.parametrize("held", [0, 1, 2, 3, 20_000])
 @pytest.mark.parametrize("engine", ["postgresql"])
 @pytest.mark.on_each_engine
 def test_who_inserts_what_a_younger_transaction_deleted_is_rewound_after_it(
@@ -142,6 +148,7 @@ def test_who_inserts_what_a_younger_transaction_deleted_is_rewound_after_it(
     order of their commits."""
     monkeypatch.setattr(logged_before, "HELD_CHANGES_MAX", held)
     monkeypatch.setattr(rewound_records, "PAGE_RECORDS_MAX", 4)
+    monkeypatch.setattr(rewound_records, "HOLDING_PAYS", 1)
     hands = [Hand(db) for _ in range(2)]
     long, short = hands
     try:

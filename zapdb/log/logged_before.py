@@ -1,39 +1,49 @@
-"""What the records of a table had before their first changes after a moment, held in memory: for
-reading many records of a moment after which little was changed.
+"""What the records of a table had before their first changes after a moment, held in memory.
 
-The changes are read once by their transactions, and then only those that came since. Finding the
-first change of each key that is read takes longer, unless there are more changes than keys. On
-PostgreSQL, where transactions do not commit in the order of their numbers, what came since is what
-the snapshot did not show in which they were read last.
+Of the changes since, the first ones are read, in the order of the log: that takes a small part of
+what it takes to look records up one by one, and mostly has the first changes of many of them. A
+record that they do not have is looked up by its key, unless all changes were read that there are.
+
+On PostgreSQL, where transactions do not commit in the order of their numbers, what comes later may
+have a lower number: it is what the snapshot did not show in which changes were read last.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from zapdb.log.change_log import ChangeLog
 from zapdb.log.incarnations import FIRST_NUMBER_SQL
 from zapdb.log.moments import LaterSql, LaterTransactions
 from zapdb.log.stamps import EMPTY_SNAPSHOT, LogSnapshot
-from zapdb.storage.cells import as_bytes, as_number, as_text, optional_bytes
+from zapdb.storage.cells import as_bytes, as_number, as_text, require_bytes
 from zapdb.storage.connection import Connection
 
 HELD_CHANGES_MAX: Final = 20_000
 HELD_SIZE_BYTES_MAX: Final = 8 * 1024 * 1024
-_PAGE: Final = 2_000
+PARTS_MAX: Final = 4
+"""As many changes as records are read at a time, and so often at most."""
+PART_PAYS: Final = 2
+"""It goes on if half of the changes that were read last were the first ones of their records."""
 
-Place = tuple[int, int, bytes]
-"""A row of the log: the number of its transaction, its table, and its key."""
-Row = tuple[int, bytes, bytes | None]
-"""The number of a transaction, a key, and what its record had before."""
+Before = Mapping[bytes, bytes | None]
+"""What records had, by their keys; None: there was none."""
+
+
+class _Place(NamedTuple):
+    """A row of the log."""
+
+    number: int
+    table: int
+    key: bytes
 
 
 def worth_holding(changes: int, records: int) -> bool:
-    """Return whether to read so many changes, all that came since a moment, rather than to look for
-    the first change of each of so many records."""
+    """Return whether to count by so many changes, all that came since a moment, rather than by so
+    many records."""
     return changes <= min(records, HELD_CHANGES_MAX)
 
 
@@ -55,43 +65,51 @@ class LoggedBefore:
         self._log, self._table, self._later = log, int(table), later
         self._before = dict[bytes, bytes | None]()
         self._keys = list[bytes]()
+        self._inserted = dict[bytes, dict[int, bytes | None]]()
+        """Changes of keys that may not be the first ones, by transactions: see `rewinding`."""
         self._count = self._size_bytes = 0
         self._lock = threading.Lock()
-        self._place: Place = (later.lowest - 1, 2**63 - 1, b"")
+        self._place = _Place(later.lowest - 1, 2**63 - 1, b"")
         self._seen = EMPTY_SNAPSHOT
-        self._is_used, self._asked_at = False, 0
+        self.is_complete = False
+        """Whether it had all changes when it was read last."""
 
-    @property
-    def is_full(self) -> bool:
-        """Whether there are more changes than are held."""
-        return self._count > HELD_CHANGES_MAX or self._size_bytes > HELD_SIZE_BYTES_MAX
-
-    def is_worth(
-        self, connection: Connection, looked_up: int, most: int, count: Callable[[int], int]
+    def read_on(
+        self, connection: Connection, count: int, list_keys: Callable[[], Iterable[bytes]]
     ) -> bool:
-        """Return whether to use it from now on, where so many records were looked up in the log,
-        and up to `most` more are; `count` tells how many there are, up to a number."""
+        """Read more changes, for so many records with these keys. Returns whether all that there
+        are by now were read: what it does not have was not changed then."""
         with self._lock:
-            if not self._is_used and looked_up + most >= 2 * self._asked_at:
-                self._asked_at = looked_up + most
-                records = max(looked_up, count(min(self._asked_at, HELD_CHANGES_MAX)))
-                changes = count_later(connection, self._log.tenant, self._later, records + 1)
-                self._is_used = worth_holding(changes, records)
-            return self._is_used and not self.is_full
+            self.is_complete = self._read_on(connection, count, list_keys)
+            return self.is_complete
 
-    def find(
-        self, connection: Connection, lower: bytes | None, upper: bytes | None
-    ) -> dict[bytes, bytes | None] | None:
-        """Return what records with lower ≤ key < upper had before they were changed: all of them
-        that have changed by now. None if there are too many changes."""
+    def _read_on(
+        self, connection: Connection, count: int, list_keys: Callable[[], Iterable[bytes]]
+    ) -> bool:
+        for _ in range(PARTS_MAX):
+            held = len(self._before)
+            if held and not self.is_complete and all(key in self._before for key in list_keys()):
+                return False
+            most = min(max(1, count), HELD_CHANGES_MAX - self._count)
+            if most <= 0 or self._size_bytes > HELD_SIZE_BYTES_MAX:
+                return False
+            if self._read_part(connection, most) < most:
+                self._settle(connection, self._inserted)
+                return True
+            self.is_complete = False
+            if PART_PAYS * (len(self._before) - held) < most:
+                return False
+        return False
+
+    def find(self, keys: Iterable[bytes]) -> dict[bytes, bytes | None]:
+        """Return what it has of some records."""
         with self._lock:
-            if self.is_full:
-                return None
-            for rows in self._list_new(connection):
-                self._hold(connection, rows)
-                if self.is_full:
-                    self._before, self._keys = {}, []
-                    return None
+            before = self._before
+            return {key: before[key] for key in keys if key in before}
+
+    def list_between(self, lower: bytes | None, upper: bytes | None) -> dict[bytes, bytes | None]:
+        """Return what it has of the records with lower ≤ key < upper."""
+        with self._lock:
             if len(self._keys) < len(self._before):
                 self._keys = sorted(self._before)
             keys = self._keys
@@ -99,72 +117,78 @@ class LoggedBefore:
             stop = len(keys) if upper is None else bisect_left(keys, upper)
             return {key: self._before[key] for key in keys[start:stop]}
 
-    def _hold(self, connection: Connection, rows: list[Row]) -> None:
-        first = dict[bytes, list[Row]]()
-        for row in rows:
-            known = first.setdefault(row[1], [])
-            if row[1] not in self._before and (not known or known[-1][2] is None):
-                known.append(row)  # see `rewinding`
-        for key, tied in first.items():
-            if tied:
-                is_tied = len(tied) > 1 and not self._log.is_numbered
-                _, _, before = self._find_first(connection, tied) if is_tied else tied[0]
-                self._before[key] = before
-                self._size_bytes += 0 if before is None else len(before)
-
-    def _find_first(self, connection: Connection, tied: Sequence[Row]) -> Row:
-        numbers = ", ".join(str(int(row[0])) for row in tied)
-        (first,) = connection.fetch_one(
-            f"SELECT number FROM zapdb_transactions WHERE tenant = {self._log.tenant}"
-            f" AND number IN ({numbers}) ORDER BY commit_order LIMIT 1"
+    def _read_part(self, connection: Connection, most: int) -> int:
+        """Read up to so many changes, in the order of their numbers; returns how many there are."""
+        is_numbered, place = self._log.is_numbered, self._place
+        snapshot = EMPTY_SNAPSHOT if is_numbered else self._read_snapshot(connection)
+        mark, column = self._log.storage.placeholder, "c.transaction_number"
+        behind = f"({column}, c.table_number, c.key) > ({mark}, {mark}, {mark})"
+        if not is_numbered:
+            lowest = max(self._later.lowest, min(place.number, self._seen.lowest))
+            behind = (
+                f"{self._later(column)} AND {column} >= {lowest}"
+                f" AND ({behind} OR {self._seen.hides_sql(column)})"
+            )
+        rows = connection.fetch_all(
+            f"SELECT {column}, c.table_number, c.key, c.event IS NULL,"
+            f" CASE WHEN c.table_number = {self._table} THEN c.before END FROM zapdb_changes AS c"
+            f" WHERE c.tenant = {self._log.tenant} AND {behind}"
+            f" ORDER BY {column}, c.table_number, c.key LIMIT {int(most)}",
+            place,
         )
-        return next(row for row in tied if row[0] == as_number(first))
-
-    def _list_new(self, connection: Connection) -> Iterator[list[Row]]:
-        """Yield the changes that came since it was asked last, in the order of their numbers."""
-        if self._log.is_numbered:
-            yield from self._list_behind(connection)
-        else:
-            yield self._list_unseen(connection)
-
-    def _list_behind(self, connection: Connection) -> Iterator[list[Row]]:
-        sql = (
-            "SELECT transaction_number, table_number, key, event IS NULL,"
-            f" CASE WHEN table_number = {self._table} THEN before END FROM zapdb_changes"
-            f" WHERE tenant = {self._log.tenant}"
-            " AND (transaction_number, table_number, key) > (?, ?, ?)"
-            f" ORDER BY transaction_number, table_number, key LIMIT {_PAGE}"
-        )
-        is_end = False
-        while not is_end:
-            rows = connection.fetch_all(sql, self._place)
-            yield [
-                (as_number(number), as_bytes(key), optional_bytes(before))
-                for number, table, key, is_record, before in rows
-                if table == self._table and is_record
-            ]
+        self._count += len(rows)
+        self._hold(connection, [row for row in rows if row[1] == self._table and row[3]])
+        seen = self._seen
+        if (snapshot.xmax, snapshot.lowest) >= (seen.xmax, seen.lowest):
+            self._seen = snapshot
             if rows:
-                self._place = rows[-1][:3]
-                self._count += len(rows)
-            is_end = len(rows) < _PAGE
+                number, table, key = rows[-1][:3]
+                self._place = _Place(as_number(number), as_number(table), as_bytes(key))
+        return len(rows)
 
-    def _list_unseen(self, connection: Connection) -> list[Row]:
-        """The snapshot is read first: so what it does not show may be read twice."""
+    def _hold(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:
+        require_bytes([tuple(row[2] for row in rows)])
+        require_bytes([tuple(row[4] for row in rows if row[4] is not None)])
+        held, inserted, is_numbered = self._before, self._inserted, self._log.is_numbered
+        told = set[bytes]()
+        """Keys of which the first change can be told now."""
+        for number, _, key, _, before in rows:
+            if key in held or key in told:
+                continue
+            if is_numbered or (before is not None and key not in inserted):
+                held[key] = before
+                self._size_bytes += 0 if before is None else len(before)
+                continue
+            inserted.setdefault(key, {})[as_number(number)] = before
+            if before is not None:
+                told.add(key)
+        self._settle(connection, told)
+
+    def _settle(self, connection: Connection, keys: Iterable[bytes]) -> None:
+        """Choose the first change of each of some keys by the order of commits."""
+        tied = {key: self._inserted[key] for key in keys}
+        numbers = sorted({number for one in tied.values() if len(one) > 1 for number in one})
+        orders = dict[int, int]()
+        for start in range(0, len(numbers), HELD_CHANGES_MAX):
+            some = ", ".join(map(str, numbers[start : start + HELD_CHANGES_MAX]))
+            rows = connection.fetch_all(
+                "SELECT number, commit_order FROM zapdb_transactions"
+                f" WHERE tenant = {self._log.tenant} AND number IN ({some})"
+            )
+            orders |= {as_number(number): as_number(order) for number, order in rows}
+        for key, changes in tied.items():
+            del self._inserted[key]
+            if len(changes) > 1 and not changes.keys() <= orders.keys():
+                continue  # the log was pruned: who reads notices it
+            first = min(changes, key=lambda number: orders.get(number, 0))
+            before = self._before[key] = changes[first]
+            self._size_bytes += 0 if before is None else len(before)
+
+    def _read_snapshot(self, connection: Connection) -> LogSnapshot:
+        """It is read first: so what it does not show may be read twice."""
         text, first, asking = connection.fetch_one(
             f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL},"
             " pg_current_xact_id_if_assigned()::text::bigint"
         )
         asks = None if asking is None else as_number(asking)
-        snapshot = LogSnapshot.here(as_text(text), as_number(first), asks)
-        later, seen = self._later("c.transaction_number"), self._seen
-        rows = connection.fetch_all(
-            "SELECT c.transaction_number, c.key, c.before FROM zapdb_changes AS c"
-            f" WHERE c.tenant = {self._log.tenant} AND c.table_number = {self._table}"
-            f" AND c.event IS NULL AND {later} AND {seen.hides_sql('c.transaction_number')}"
-            f" AND c.transaction_number >= {seen.lowest}"
-            f" ORDER BY c.transaction_number LIMIT {HELD_CHANGES_MAX + 1}"
-        )
-        if (snapshot.xmax, snapshot.lowest) >= (seen.xmax, seen.lowest):
-            self._seen = snapshot
-        self._count += len(rows)
-        return [(as_number(row[0]), as_bytes(row[1]), optional_bytes(row[2])) for row in rows]
+        return LogSnapshot.here(as_text(text), as_number(first), asks)

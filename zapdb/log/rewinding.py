@@ -42,6 +42,7 @@ _DELETIONS: Final = "INDEXED BY zapdb_changes_deletions"
 NOTHING: Final = {True: "x''", False: "''::bytea"}
 """An empty value, by whether transactions are numbered in order, as on SQLite. No record is
 empty."""
+SOMETHING: Final = {True: "x'01'", False: "'\\x01'::bytea"}
 
 
 def find_newest_number(connection: Connection, tenant: int) -> int:
@@ -68,6 +69,11 @@ class Rewinding:
     @property
     def nothing(self) -> str:
         return NOTHING[self.is_numbered]
+
+    @property
+    def something(self) -> str:
+        """A value that is not empty."""
+        return SOMETHING[self.is_numbered]
 
     def changes_sql(self) -> str:
         """Return the FROM and WHERE of the changes, as `c`."""
@@ -177,6 +183,25 @@ class Rewinding:
             f" AS before FROM gone WHERE gone.key IS NOT NULL {fence}) AS found"
             f" WHERE before <> {self.nothing}"
         )
+
+    def find_first(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> dict[bytes, bytes | None]:
+        """Return what records had before their first changes, None if there was none, by key, for
+        those keys that have one."""
+        found = list[Any]()
+        first, part = self.first_sql("given.key"), VALUES_PER_STATEMENT
+        for some in (keys[start : start + part] for start in range(0, len(keys), part)):
+            if self.is_numbered:
+                marks = ", ".join(["(?)"] * len(some))
+                sql = f"WITH given(key) AS (VALUES {marks}) SELECT key, {first} FROM given"
+                found += connection.fetch_all(sql, some)
+            else:
+                sql = f"SELECT key, {first} FROM unnest(%s::bytea[]) AS given(key)"
+                found += connection.fetch_all(sql, (some,))
+        return {
+            as_bytes(key): as_bytes(before) or None for key, before in found if before is not None
+        }
 
     def find_archives(
         self, connection: Connection, keys: Sequence[bytes]

@@ -1,11 +1,13 @@
 """The statements that read the records of a table as they were at a moment.
 
-A page is read by two statements: the present records of a range of keys, each with what its first
-change since had before it; and then the records of that range that were deleted since. They need no
-common snapshot: a record that is deleted in between has a deletion, which the second one sees.
+A short page is read by two statements: the present records of a range of keys, each with what its
+first change since had before it; and then the records of that range that were deleted since. They
+need no common snapshot: a record that is deleted in between has a deletion, which the second one
+sees.
 
-Where little was changed since the moment, the changes are held instead, and rewind present records:
-see `logged_before`. There, too, present records are read first.
+Where many records are read, the first changes since the moment are read at once and held: see
+`logged_before`. Then only those records are looked up that they do not have; and none, nor
+deletions, if they are all changes that there are. There, too, present records are read first.
 
 Each statement that comes last answers with the catalog version, or with none if the log was pruned
 since its beginning was looked at: so the reader notices that changes may be missing, and looks
@@ -14,7 +16,7 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from zapdb.errors import TransactionConflict
@@ -22,6 +24,7 @@ from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.log.change_log import BEGINNING, START, ChangeLog
 from zapdb.log.logged_before import (
     HELD_CHANGES_MAX,
+    Before,
     LoggedBefore,
     count_later,
     worth_holding,
@@ -42,9 +45,8 @@ from zapdb.storage.storage import SIZE, JoinedRows, KeySample, join_rows
 
 NO_VERSION: Final = -1
 """No tenant has this catalog version."""
-
-Before = dict[bytes, bytes | None]
-"""What records had at the moment, by their keys; None: there was none."""
+HOLDING_PAYS: Final = PAGE_RECORDS_MAX // 4
+"""From so many records on, the first changes are held."""
 
 
 def read_beginning(log: ChangeLog, connection: Connection) -> str:
@@ -80,8 +82,6 @@ class RewoundStatements(RecordStatements):
         )
         self.get_sql = f"SELECT * FROM ({self.find_sql}) AS found WHERE value IS NOT NULL"
         self._held = LoggedBefore(log, number, later)
-        self._looked_up = 0
-        """How many records were looked up in the log."""
         self._present = RecordStatements(storage, number, tenant)
 
     def _then_sql(self, key: str) -> str:
@@ -161,29 +161,29 @@ class RewoundStatements(RecordStatements):
     def joined_page(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
     ) -> tuple[int, JoinedRows | None]:
-        if not self._holds(connection, limit):
+        if not self._holds(limit):
             version, records = self._read(connection, lower, upper, limit, "ASC")
             return version, join_rows(records)
         version, joined = self._present.joined_page(connection, lower, upper, limit)
         if joined is None:
             return version, None
-        size = len(joined.key_sizes)
-        edge = None
-        if size == limit * SIZE.size:
-            (length,) = SIZE.unpack_from(joined.key_sizes, size - SIZE.size)
+        count, edge = len(joined.key_sizes) // SIZE.size, None
+        if count == limit:
+            (length,) = SIZE.unpack_from(joined.key_sizes, (count - 1) * SIZE.size)
             edge = joined.keys[len(joined.keys) - length :]
+        is_complete = self._hold(connection, count, lambda: [key for key, _ in joined.split()])
         until = upper if edge is None else edge + b"\x00"
-        before = self._held.find(connection, lower, until)
-        if before is None:
-            return self.joined_page(connection, lower, upper, limit)
-        version = self.read_catalog_version(connection)
-        if not before:
-            return version, joined
-        rows, edge = _rewind(joined.split(), before, edge, None, "ASC")
-        if edge is not None and len(rows) < limit and version != NO_VERSION:
-            version, more = self._read(connection, edge + b"\x00", upper, limit - len(rows), "ASC")
-            rows += more
-        return version, join_rows(rows[:limit])
+        if is_complete and not self._held.list_between(lower, until):
+            return self.read_catalog_version(connection), joined
+        rows = joined.split()
+        version, found, edge = self._rewind_held(
+            connection, rows, lower, upper, limit, "ASC", is_complete=is_complete
+        )
+        if edge is not None and len(found) < limit and version != NO_VERSION:
+            left = limit - len(found)
+            version, more = self._read(connection, edge + b"\x00", upper, left, "ASC")
+            found += more
+        return version, join_rows(found[:limit])
 
     def _read(
         self,
@@ -192,12 +192,13 @@ class RewoundStatements(RecordStatements):
         upper: bytes | None,
         limit: int,
         order: str,
+        value: str = "r.value",
     ) -> tuple[int, list[tuple[bytes, bytes]]]:
         """Return the catalog version and the first records with lower ≤ key < upper: `limit` of
-        them, or all."""
+        them, or all. `value` is an expression for present records, which are not empty."""
         found: list[tuple[bytes, bytes]] = []
         while True:
-            version, rows, edge = self._read_some(connection, lower, upper, limit, order)
+            version, rows, edge = self._read_some(connection, lower, upper, limit, order, value)
             found += rows
             if edge is None or len(found) >= limit or version == NO_VERSION:
                 return version, found[:limit]
@@ -206,20 +207,16 @@ class RewoundStatements(RecordStatements):
             else:
                 upper = edge
 
-    def _holds(self, connection: Connection, limit: int) -> bool:
-        """Whether to use the changes that are held, for a page."""
-        if limit < PAGE_RECORDS_MAX:
-            return False
+    def _holds(self, count: int) -> bool:
+        """Whether to hold changes, for so many records of a page."""
+        return count >= HOLDING_PAYS or self._held.is_complete
 
-        def count(most: int) -> int:
-            return self._count_present(connection, None, None, most)
-
-        return self._held.is_worth(connection, self._looked_up, limit, count)
-
-    def _count_present(
-        self, connection: Connection, lower: bytes | None, upper: bytes | None, most: int
-    ) -> int:
-        return self._present.count_range(connection, lower, upper, most)[1]
+    def _hold(
+        self, connection: Connection, count: int, list_keys: Callable[[], list[bytes]]
+    ) -> bool:
+        """Hold more changes, for so many present records. Returns whether these are all there are
+        by now."""
+        return self._holds(count) and self._held.read_on(connection, count, list_keys)
 
     def _read_some(
         self,
@@ -228,21 +225,45 @@ class RewoundStatements(RecordStatements):
         upper: bytes | None,
         limit: int,
         order: str,
+        value: str,
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
         """Return the catalog version, the records up to a key, and that key; None for the end."""
-        if self._holds(connection, limit):
-            stored = self._read_stored(connection, "value", lower, upper, limit, order)
-            inner, edge = _find_edge(stored, lower, upper, limit, order)
-            held = self._held.find(connection, *inner)
-            if held is not None:
-                version = self.read_catalog_version(connection)
-                return version, *_rewind(stored, held, edge, None, order)
+        if self._holds(limit):
+            rows = self._read_stored(connection, value, lower, upper, limit, order)
+            keys = [key for key, _ in rows]
+            is_complete = self._hold(connection, len(rows), lambda: keys)
+            return self._rewind_held(
+                connection, rows, lower, upper, limit, order, is_complete=is_complete
+            )
         first, nothing = self._of_many.first_sql("r.key"), self._of_many.nothing
-        then = f"nullif(coalesce({first}, r.value), {nothing})"
+        then = f"nullif(coalesce({first}, {value}), {nothing})"
         rows = self._read_stored(connection, then, lower, upper, limit, order)
-        self._looked_up += len(rows)
         inner, edge = _find_edge(rows, lower, upper, limit, order)
         version, gone = self._read_gone(connection, *inner, limit, order)
+        return version, *_rewind(rows, gone, edge, limit, order)
+
+    def _rewind_held(
+        self,
+        connection: Connection,
+        stored: Sequence[tuple[bytes, bytes]],
+        lower: bytes | None,
+        upper: bytes | None,
+        limit: int,
+        order: str,
+        *,
+        is_complete: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
+        """As `_read_some`, of present records, by the changes that are held."""
+        inner, edge = _find_edge(stored, lower, upper, limit, order)
+        if is_complete:
+            held = self._held.list_between(*inner)
+            version = self.read_catalog_version(connection)
+            return version, *_rewind(stored, held, edge, None, order)
+        keys = [key for key, _ in stored]
+        before = self._held.find(keys)
+        before |= self._of_many.find_first(connection, [key for key in keys if key not in before])
+        version, gone = self._read_gone(connection, *inner, limit, order)
+        rows = [(key, before.get(key, value)) for key, value in stored]
         return version, *_rewind(rows, gone, edge, limit, order)
 
     def _read_stored(
@@ -307,42 +328,46 @@ class RewoundStatements(RecordStatements):
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
         """Where little was changed since, each insertion takes one from the present records, and
-        each deletion adds one. Else records are looked up in the log."""
-        where, mine = self._between(lower, upper)
-        present = f"SELECT count(*) FROM {self.name} AS r WHERE {where}"
+        each deletion adds one. Else keys are read as records are."""
         if self._is_little_changed(connection, lower, upper):
-            changed, given = self._between(lower, upper)
-            counted = (
-                f"({present}) + (SELECT coalesce(sum(CASE WHEN c.before IS NULL THEN 0 ELSE 1 END"
-                " - CASE WHEN c.after IS NULL THEN 0 ELSE 1 END), 0)"
-                f" FROM ({self._of_one.new_sql()}) AS c WHERE {changed})"
-            )
-        else:
-            gone, given = self._gone_sql(lower, upper, "ASC")
-            there = f"SELECT 1 FROM {self.name} WHERE tenant = {self.tenant} AND key = gone.key"
-            counted = (
-                f"({present} AND coalesce({self._of_many.was_there_sql('r.key')}, 1) = 1)"
-                f" + (SELECT count(*) FROM ({gone}) AS gone WHERE NOT EXISTS ({there}))"
-            )
+            version, counted = self._count_net(connection, lower, upper)
+            return version, counted if limit is None else min(counted, limit)
+        counted = 0
+        while True:
+            most = PAGE_RECORDS_MAX if limit is None else min(limit - counted, PAGE_RECORDS_MAX)
+            there = self._of_many.something
+            version, rows = self._read(connection, lower, upper, most, "ASC", there)
+            counted += len(rows)
+            if len(rows) < most or counted == limit or version == NO_VERSION:
+                return version, counted
+            lower = rows[-1][0] + b"\x00"
+
+    def _count_net(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> tuple[int, int]:
+        where, parameters = self._between(lower, upper)
         row = connection.fetch_one(
-            f"SELECT a.version, {counted} FROM ({self.version_sql}) AS a", [*mine, *given]
+            f"SELECT a.version, (SELECT count(*) FROM {self.name} WHERE {where})"
+            " + (SELECT coalesce(sum(CASE WHEN c.before IS NULL THEN 0 ELSE 1 END"
+            " - CASE WHEN c.after IS NULL THEN 0 ELSE 1 END), 0)"
+            f" FROM ({self._of_one.new_sql()}) AS c WHERE {where})"
+            f" FROM ({self.version_sql}) AS a",
+            [*parameters, *parameters],
         )
-        if row is None:
-            return 0, 0  # the tenant was removed
-        found = int(row[1])
-        return as_number(row[0]), found if limit is None else min(found, limit)
+        # None: the tenant was removed.
+        return (0, 0) if row is None else (as_number(row[0]), int(row[1]))
 
     def _is_little_changed(
         self, connection: Connection, lower: bytes | None, upper: bytes | None
     ) -> bool:
-        records = self._count_present(connection, lower, upper, HELD_CHANGES_MAX)
+        _, records = self._present.count_range(connection, lower, upper, HELD_CHANGES_MAX)
         later = self._of_one.later
         return worth_holding(count_later(connection, self.tenant, later, records + 1), records)
 
     def count_lookups(self, connection: Connection, most: int) -> int:
         """Return how many present records and logged deletions there are, which are looked up where
         all is read: up to a number."""
-        records = self._count_present(connection, None, None, most)
+        _, records = self._present.count_range(connection, None, None, most)
         (deletions,) = connection.fetch_one(
             f"SELECT count(*) FROM (SELECT 1 FROM {self._of_one.deletions_sql()}"
             f" LIMIT {max(0, most - records)}) AS counted"
@@ -368,7 +393,7 @@ class RewoundStatements(RecordStatements):
 
 
 def _find_edge(
-    rows: list[tuple[bytes, Any]],
+    rows: Sequence[tuple[bytes, Any]],
     lower: bytes | None,
     upper: bytes | None,
     limit: int,
