@@ -337,6 +337,8 @@ class Settings:
     def find(self, name: str, scope: Scope) -> tuple[str, Origin]:
         """Return the value that holds for this scope, and where it is set."""
         setting = find_setting(name)
+        if not self.values:
+            return setting.default, "default"
         for wider in scope.wider():
             value = self.values.get(wider.key(name))
             if value is not None:

@@ -114,8 +114,9 @@ _AnyRow = TypeVar("_AnyRow", bound=Sequence[Any])
 
 def checked(columns: Iterable[sa.Column[Any]], rows: list[_AnyRow]) -> list[_AnyRow]:
     """Return rows of these columns of the fixed tables; raises `CorruptCatalog` as `check_rows`."""
-    for at, column in enumerate(columns):
-        _check_column(column, at, rows)
+    if rows:
+        for at, column in enumerate(columns):
+            _check_column(column, at, rows)
     return rows
 
 
