@@ -542,3 +542,15 @@ def test_rule_30_all_views_are_byte_equal_at_one_token(workspace: Workspace) -> 
     assert problems == []
     assert len(seen) > 10
     assert {seq: len(views) for seq, views in seen.items()} == dict.fromkeys(seen, 1)
+
+
+@pytest.mark.parametrize("seq", [0, -1])
+def test_a_row_before_the_first_change_is_refused(storage: Storage, seq: int) -> None:
+    """A follower that begins at the first change would never see it."""
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        connection.run(
+            f"UPDATE zapdb_catalog SET seq = {seq} WHERE seq = (SELECT min(seq) FROM zapdb_catalog)"
+        )
+    refused = pytest.raises(CorruptCatalog, match="below 1")
+    with storage.transaction(TransactionMode.READ) as connection, refused:
+        cache.load_cache(connection)

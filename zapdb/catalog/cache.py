@@ -27,6 +27,7 @@ from zapdb.catalog import rows
 from zapdb.catalog.feed import read_horizon, read_newest_up_to, read_rows, read_seq
 from zapdb.catalog.row_kinds import CatalogRow, row_key
 from zapdb.catalog.rows import R, load_row
+from zapdb.errors import CorruptCatalog
 from zapdb.storage import Connection
 
 
@@ -97,9 +98,15 @@ class CatalogCache(LoadedRows):
 
 
 def load_cache(connection: Connection) -> CatalogCache:
-    """Load the whole catalog, inside a transaction that reads one snapshot."""
+    """Load the whole catalog, inside a transaction that reads one snapshot; raises `CorruptCatalog`
+    for a row before the first change."""
     loaded = _advance(connection, NOTHING_CACHED, 0)
-    assert loaded is not None, "nothing differs from nothing"
+    if loaded is None:
+        raise CorruptCatalog(
+            "a row of the catalog has a seq below 1",
+            table="zapdb_catalog",
+            hint="restore the row from a backup",
+        )
     return loaded
 
 
@@ -125,7 +132,7 @@ def _advance(connection: Connection, cache: CatalogCache, horizon: int) -> Catal
     for name, seq in cache.seqs.items():
         if name not in names and (seq > horizon or name in texts):
             seqs[name] = seq
-    if next(reversed(seqs.values()), 0) != read_newest_up_to(connection, cache.seq):
+    if next(reversed(seqs.values()), None) != read_newest_up_to(connection, cache.seq):
         return None
     for row in changed:
         name = row.kind, row.key

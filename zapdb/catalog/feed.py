@@ -62,11 +62,11 @@ def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
     return [FeedRow(*row) for row in connection.core_execute(query)]
 
 
-def read_newest_up_to(connection: Connection, seq: int) -> int:
-    """Return the highest seq of a row that is not above a seq; 0 if there is none."""
+def read_newest_up_to(connection: Connection, seq: int) -> int | None:
+    """Return the highest seq of a row that is not above a seq; None if there is none."""
     mark = connection.storage.placeholder
     row = connection.fetch_one(f"SELECT max(seq) FROM zapdb_catalog WHERE seq <= {mark}", (seq,))
-    return as_number(row[0] or 0)
+    return None if row[0] is None else as_number(row[0])
 
 
 def purge(storage: Storage, kept: int = TOMBSTONES_KEPT) -> int:
