@@ -41,7 +41,6 @@ from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode, connect
 from zapdb.storage.data_tables import list_record_tables
 from zapdb.storage.fixed_tables import METADATA, VERSION_TABLE
-from zapdb.storage.pipelined import PipelinedConnection
 from zapdb.storage.storage_version import ensure_storage
 
 ROOT = Path(__file__).parents[1]
@@ -319,17 +318,16 @@ class Workspace:
     def execute(self, sql: str, parameters: Iterable[Any] = ()) -> list[Any]:
         """Run a statement behind zapdb's back; `?` marks a parameter."""
         storage = self.control
-        if storage.is_absent():
-            storage.prepare()
-        cursor = storage.execute(
-            storage.connection().driver, sql.replace("?", storage.placeholder), tuple(parameters)
-        )
+        if storage.engine.is_absent():
+            storage.engine.prepare(storage.connection)
+        executor = storage.engine.executor(storage.connection().driver)
+        cursor = executor.execute(sql.replace("?", storage.placeholder), tuple(parameters))
         return list(cursor.fetchall()) if cursor.description else []
 
     @property
     def control(self) -> Storage:
         """A connection for looking at the database from outside."""
-        if self._control is None or self._control.url != make_url(self.address):
+        if self._control is None or self._control.engine.url != make_url(self.address):
             self._control = self.connect()
         return self._control
 
@@ -448,7 +446,7 @@ def assert_revisions_are_known(storage: Storage) -> int:
 
 def advance_clock(monkeypatch: pytest.MonkeyPatch, storage: Storage, seconds: float) -> None:
     """As if so much time passed now on the database's clock, as this process sees it."""
-    kind = type(storage)
+    kind = type(storage.dialect)
     later = f"SELECT ({kind.clock_sql}) + {int(seconds * 1e6)}"
     monkeypatch.setattr(kind, "clock_sql", later)
 
@@ -533,10 +531,10 @@ def make_place(resources: ExitStack, server: PostgresServer | None, name: str) -
 
 def dump(place: Workspace) -> dict[str, list[tuple[Any, ...]]]:
     """All rows of all tables, but for what merely opening a database or waiting for one changes."""
-    if place.control.is_absent():
+    if place.control.engine.is_absent():
         return {}
     connection = place.control.connection()
-    tables = place.control.table_names(connection)
+    tables = place.control.dialect.table_names(connection)
     rows = {table: connection.fetch_all(f"SELECT * FROM {table}") for table in tables}
     return {
         table: sorted((tuple(row) for row in found if not _is_passing(table, row)), key=repr)
@@ -601,9 +599,9 @@ class Faults:
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         if self.place.engine == "postgresql":  # what is sent later counts when it is handed over
             for name in ("send", "send_many", "require", "fetch_later"):
-                self._wrap(monkeypatch, PipelinedConnection, name, lambda connection: connection)
+                self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         for name in ("begin", "commit"):
-            self._wrap(monkeypatch, type(self.storage), name, None)
+            self._wrap(monkeypatch, type(self.storage.engine), name, None)
 
     def _wrap(
         self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, connection_of: Any

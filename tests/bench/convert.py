@@ -133,7 +133,7 @@ class _Table:
     def _copy(self, number: int) -> None:
         connection = self._storage.connection()
         self._records = RecordStatements(self._storage, number, DEFAULT_TENANT)
-        connection.run(self._storage.create_record_table_sql(PLAIN))
+        connection.run(self._storage.dialect.create_record_table_sql(PLAIN))
         connection.run(f"INSERT INTO {PLAIN} SELECT * FROM {self._records.name}")
 
     # Contestants
@@ -194,7 +194,7 @@ class _Table:
 
 def _tidy(storage: Storage) -> None:
     connection = storage.connection()
-    if storage.dialect == "sqlite":
+    if storage.dialect.name == "sqlite":
         connection.fetch_all("PRAGMA wal_checkpoint(TRUNCATE)")
     else:
         connection.run("VACUUM ANALYZE")

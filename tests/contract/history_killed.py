@@ -112,8 +112,8 @@ def work(address: str, tenant: int, at: int, command: str, *arguments: str) -> N
     killer = Killer(at)
     for owner, name in STEPS:
         setattr(owner, name, killer.step(getattr(owner, name)))
-    storage: Any = type(db._storage)
-    storage.commit = killer.step(storage.commit)
+    engine: Any = type(db._storage.engine)
+    engine.commit = killer.step(engine.commit)
     for name in ("update_store", "insert_files", "save_era", "write_follower"):
         setattr(working_store, name, killer.step(getattr(working_store, name)))
     COMMANDS[command](db, tenant, *arguments)

@@ -33,7 +33,8 @@ from zapdb.errors import (
     TransactionConflict,
     UpdateConflict,
 )
-from zapdb.storage import Connection, Storage
+from zapdb.storage import Connection
+from zapdb.storage.engine import StorageEngine
 
 KEYS = (1, 2, 3)
 UNKNOWN = "unknown"
@@ -185,26 +186,26 @@ def as_history(notes: Iterable[list[Any]]) -> list[Operation]:
 def spoil_commits(db: Database, share: float, die_at: int = 0) -> Callable[[], None]:
     """Let a share of COMMITs report an error, half of them though they took effect; at number
     `die_at` the process ends. Returns what takes it back."""
-    kind, calls = type(db._storage), 0
+    kind, calls = type(db._storage.engine), 0
     commit, draw = kind.commit, random.Random(len(BACKGROUND))
 
-    def spoiled(storage: Storage, connection: Connection) -> None:
+    def spoiled(engine: StorageEngine, connection: Connection) -> None:
         nonlocal calls
-        if storage is not db._storage or threading.current_thread().name in BACKGROUND:
-            commit(storage, connection)
+        if connection.storage is not db._storage or threading.current_thread().name in BACKGROUND:
+            commit(engine, connection)
             return
         calls += 1
         if calls == die_at:
             try:  # a COMMIT may bring a refusal
                 if draw.random() < 0.5:
-                    commit(storage, connection)
+                    commit(engine, connection)
             finally:
                 os.kill(os.getpid(), signal.SIGKILL)
         if draw.random() >= share:
-            commit(storage, connection)
+            commit(engine, connection)
             return
         if draw.random() < 0.5:
-            commit(storage, connection)
+            commit(engine, connection)
         raise StorageError("the database reported an error", error="made by a test")
 
     kind.commit = spoiled

@@ -198,9 +198,14 @@ def test_an_address_that_leads_nowhere_shows_nothing_secret(
     error = refused(address)
     assert error.exit_status == EXIT_ERROR
     storage = connect(address)
-    for shown in (storage.shown_url, repr(storage.engine), repr(storage.url), repr(storage)):
+    for shown in (
+        storage.shown_url,
+        repr(storage.engine.core),
+        repr(storage.engine.url),
+        repr(storage),
+    ):
         assert SECRET not in shown
-    assert SECRET in storage.full_address()  # for executors: what is hidden is not lost
+    assert SECRET in storage.engine.full_address()  # for executors: what is hidden is not lost
     storage.close()
     check_commands(name, EXIT_ERROR, capsys)
 
@@ -225,7 +230,7 @@ def test_an_open_database_shows_nothing_secret(extra: str, postgres: PostgresSer
             shown = [
                 repr(storage),
                 storage.shown_url,
-                repr(storage.engine),
+                repr(storage.engine.core),
                 str(storage.engine.url),
             ]
             with pytest.raises(ZapdbError) as caught:

@@ -447,7 +447,7 @@ def test_a_block_that_is_left_while_another_task_works_is_undone(place: Workspac
             assert error.message.startswith("the block was left while another ")
             go_on.set()
             await made[0]
-            await until(lambda: not db._sync._storage.list_open())
+            await until(lambda: not db._sync._storage.pool.list_open())
             await insert(db, 2)
             assert await ids(db) == [2]
 
@@ -823,7 +823,7 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
 
     if how == "destroyed":
         task = loop.create_task(stay())
-        while not db._sync._storage.list_open():
+        while not db._sync._storage.pool.list_open():
             loop.run_until_complete(asyncio.sleep(0.01))
         loop.run_until_complete(asyncio.sleep(0.2))
         loop.close()
@@ -835,7 +835,7 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
 
     def is_over() -> bool:
         gc.collect()  # a worker may hold a reference until it has gone on
-        return not db._sync._storage.list_open()
+        return not db._sync._storage.pool.list_open()
 
     async def main() -> None:
         await until(is_over)

@@ -28,7 +28,7 @@ from tests.support import GUARD_SECONDS, Workspace, has_waiting_session, wait_un
 from zapdb.aio.calls import CancellableCall
 from zapdb.aio.proxies import open_by_worker
 from zapdb.errors import StorageError, TransactionConflict, UsageError
-from zapdb.storage import Connection, Storage
+from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.interruption import InterruptibleCall, current_call
 from zapdb.storage.pipeline import Outcome, Pipeline, Statement
 
@@ -88,13 +88,13 @@ async def all_is_free(db: zapdb.aio.AsyncDatabase) -> None:
     """Connections, workers, places and the turn: as many transactions as there may be, and more
     operations than there are workers."""
     storage = db._sync._storage
-    assert storage.list_open() == []
+    assert storage.pool.list_open() == []
 
     async def write() -> None:
         async with db.transaction() as tx:
             await tx.table("items").count()
 
-    for _ in range(storage.connections_max + 1):
+    for _ in range(storage.pool.connections_max + 1):
         await apart(write())
     items = db.table("items")
     await asyncio.gather(*[items.count() for _ in range(20)])
@@ -260,7 +260,7 @@ class Gate:
     def __init__(self, storage: Storage, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
         self.sent, self.may_go_on = threading.Event(), threading.Event()
         self.is_on = False
-        commit, run = storage.commit, Pipeline.run
+        commit, run = storage.engine.commit, Pipeline.run
 
         def held_up(connection: Connection) -> None:
             # COMMIT goes with what it commits; a heartbeat's is none of a task's.
@@ -280,7 +280,7 @@ class Gate:
             assert outcome is not None
             return outcome
 
-        monkeypatch.setattr(storage, "commit", held_up)
+        monkeypatch.setattr(storage.engine, "commit", held_up)
         monkeypatch.setattr(Pipeline, "run", held_up_together)
 
     def _hold_up(self, fails: bool) -> None:
@@ -347,15 +347,15 @@ def test_before_its_commit_a_transaction_is_undone(
     async def main() -> None:
         async with opened(place) as db:
             storage = db._sync._storage
-            before = storage.before_commit
+            before = storage.engine.before_commit
 
-            def hold(connection: Connection, seconds: float) -> None:
-                before(connection, seconds)
+            def hold(connection: Connection, mode: TransactionMode, seconds: float) -> None:
+                before(connection, mode, seconds)
                 if current_call() is not None:  # and it is no heartbeat
                     reached.set()
                     may_go_on.wait(GUARD_SECONDS)
 
-            monkeypatch.setattr(storage, "before_commit", hold)
+            monkeypatch.setattr(storage.engine, "before_commit", hold)
             task = asyncio.create_task(write(db))
             while not reached.is_set():
                 await asyncio.sleep(0.005)
@@ -393,13 +393,13 @@ def test_cancelling_a_task_that_has_given_its_connection_back_ends_nothing(
             async def leave() -> None:
                 async with getattr(db, block)() as tx:
                     await tx.table("items").count()
-                    monkeypatch.setattr(storage, "give_back", cancelling)
+                    monkeypatch.setattr(storage.pool, "give_back", cancelling)
 
-            give_back = storage.give_back
+            give_back = storage.pool.give_back
 
             def cancelling(connection: Connection) -> None:
                 give_back(connection)
-                monkeypatch.setattr(storage, "give_back", give_back)
+                monkeypatch.setattr(storage.pool, "give_back", give_back)
                 call = current_call()
                 assert call is not None
                 loop.call_soon_threadsafe(task.cancel)
@@ -566,7 +566,7 @@ def test_an_open_that_is_cancelled_is_closed_again(
                 await asyncio.sleep(0.01)
 
     asyncio.run(main())
-    assert [db._storage.is_closed for db in made] == [True] * (moment != "begun")
+    assert [db._storage.pool.is_closed for db in made] == [True] * (moment != "begun")
 
 
 def test_ctrl_c_undoes_what_is_open(place: Workspace) -> None:

@@ -357,7 +357,7 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
         db.admin.run_jobs()
     workspace.write(3, "drop_table: {table: items, records: discard}")
     with workspace.open() as db:
-        names = db._storage.table_names(db._storage.connection())
+        names = db._storage.dialect.table_names(db._storage.connection())
         assert "zapdb_records_1" not in names
         assert count_archives(workspace) == 0
         assert db.admin.sweep(older_than_seconds=0).deleted == COUNT // 50

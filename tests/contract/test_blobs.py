@@ -29,7 +29,6 @@ from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
 from zapdb.records import asdict
 from zapdb.storage import Connection
-from zapdb.storage.pipelined import PipelinedConnection
 from zapdb.tables import (
     table_reading,
 )
@@ -67,19 +66,19 @@ class Statements:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: list[str] = []
         for name in ("fetch_one", "fetch_all", "run", "run_many"):
-            self._wrap(monkeypatch, Connection, name)
+            self._wrap(monkeypatch, name, is_queued=False)
         for name in ("send", "send_many"):  # what travels with others; the rest is run at once
-            self._wrap(monkeypatch, PipelinedConnection, name)
+            self._wrap(monkeypatch, name, is_queued=True)
 
-    def _wrap(self, monkeypatch: pytest.MonkeyPatch, owner: type[Connection], name: str) -> None:
-        original = getattr(owner, name)
+    def _wrap(self, monkeypatch: pytest.MonkeyPatch, name: str, *, is_queued: bool) -> None:
+        original = getattr(Connection, name)
 
         def call(this: Connection, sql: str, *arguments: Any) -> Any:
-            if "zapdb_blobs" in sql and (owner is Connection or this.is_pipelined):
+            if "zapdb_blobs" in sql and (not is_queued or this.is_pipelined):
                 self.sent.append(sql.split()[0])
             return original(this, sql, *arguments)
 
-        monkeypatch.setattr(owner, name, call)
+        monkeypatch.setattr(Connection, name, call)
 
     def take(self) -> list[str]:
         taken, self.sent = self.sent, []

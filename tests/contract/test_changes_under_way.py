@@ -168,7 +168,7 @@ def test_rule_08_an_activation_between_a_long_page_and_its_version_is_noticed(
     seen = list(db.table("items").scan())
     assert [record.id for record in seen] == list(range(COUNT))
     assert "note" in seen[PAGE_RECORDS_FIRST - 1]._fields
-    assert ("color" in seen[PAGE_RECORDS_FIRST]._fields) == (not db._storage.is_remote)
+    assert ("color" in seen[PAGE_RECORDS_FIRST]._fields) == (not db._storage.dialect.is_remote)
     assert "color" in seen[-1]._fields
 
 
@@ -298,7 +298,7 @@ def test_rule_27_a_snapshot_does_not_hold_up_the_end_of_an_index(
         in_another_thread(lambda: items.insert(id=-1, title="new", size=3))
         assert [record.id for record in find(items, "by_size", 3)][:2] == [3, 53]
     workspace.open()
-    names = db._storage.table_names(db._storage.connection())
+    names = db._storage.dialect.table_names(db._storage.connection())
     assert [name for name in names if name.startswith("zapdb_entries_")] == []
 
 

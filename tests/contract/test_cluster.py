@@ -504,7 +504,7 @@ def test_rule_09_a_long_transaction_costs_nobody_a_lease(
         passed_seconds = node_registration.NODE_LEASE_SECONDS + 1
         advance_clock(monkeypatch, storage, passed_seconds)
         by_own_clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed_seconds)
-        monkeypatch.setattr("zapdb.storage.transactions.time", by_own_clock)
+        monkeypatch.setattr("zapdb.storage.storage.time", by_own_clock)
     evicted = {node.id for node in node_registration.evict_dead_nodes(storage, 0)}
     if not made_up:
         assert evicted == {db._node.id, other._node.id}

@@ -48,7 +48,8 @@ from zapdb.storage import (
     TransactionMode,
     connect,
 )
-from zapdb.storage.pipelined import PipelinedConnection
+from zapdb.storage.engine import StorageEngine
+from zapdb.storage.pipelined import PipelineQueue
 
 COUNT = 1_000
 TRANSFORM = """\
@@ -262,14 +263,15 @@ def test_locked_rows_are_written_where_they_are_whatever_the_statistics_say(
     workspace.execute(f"ANALYZE {table.name}")
     with db._storage.transaction(TransactionMode.JOB) as connection:
         condition = f"tenant = {DEFAULT_TENANT}"
-        locked = db._storage.lock_records(
+        locked = db._storage.dialect.lock_records(
             connection, table.name, condition, (), COUNT, of_held="wait"
         )
         table.set_locked(connection, locked, [b"\x90" + value[1:] for _, value in locked])
-        assert isinstance(connection, PipelinedConnection)
-        (statement,) = connection.waiting
+        queue = connection.queue
+        assert isinstance(queue, PipelineQueue)
+        (statement,) = queue._waiting
         statement.sql = f"EXPLAIN ANALYZE {statement.sql}"
-        plan = [row for (row,) in connection.ask(connection.waiting.pop()).rows]
+        plan = [row for (row,) in queue.ask(queue._waiting.pop()).rows]
     assert any("Tid Scan" in line and f"loops={len(locked)}" in line for line in plan), plan
     assert not any("Seq Scan" in line or "Hash" in line for line in plan), plan
     found = db._storage.connection().fetch_all(table.page_sql, (b"", COUNT))
@@ -390,7 +392,7 @@ def test_rule_17_a_row_is_written_where_a_writer_left_it(
     def write(of_held: OfHeld) -> None:
         with storage.transaction(TransactionMode.JOB) as connection:
             condition = f"tenant = {DEFAULT_TENANT} AND key <= %s"
-            locked = storage.lock_records(
+            locked = storage.dialect.lock_records(
                 connection, table.name, condition, (third,), 9, of_held=of_held
             )
             assert dict(locked)[second] == b"other"
@@ -516,9 +518,9 @@ def test_a_batch_whose_commit_is_unknown_is_settled(
 ) -> None:
     """It is done once, whether its COMMIT took effect or not, and the range goes on."""
     storage, commits, unknown = db._storage, itertools.count(1), list[int]()
-    commit = type(storage).commit
+    commit = type(storage.engine).commit
 
-    def lose(this: Storage, connection: Connection) -> None:
+    def lose(this: StorageEngine, connection: Connection) -> None:
         if connection.mode is not TransactionMode.JOB or (at := next(commits)) % 4:
             commit(this, connection)
             return
@@ -529,7 +531,7 @@ def test_a_batch_whose_commit_is_unknown_is_settled(
             connection.driver.close()
         raise StorageError("the database reported an error", error="made by a test")
 
-    monkeypatch.setattr(type(storage), "commit", lose)
+    monkeypatch.setattr(type(storage.engine), "commit", lose)
     report = run_job(
         storage,
         only_job(storage),

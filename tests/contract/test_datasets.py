@@ -118,7 +118,7 @@ def test_rule_26_a_changed_dataset_starts_the_index_anew(
     assert row_of(workspace, 2) == before[1]
     (report,) = db.admin.verify()
     assert report.problems == ()
-    names = db._storage.table_names(db._storage.connection())
+    names = db._storage.dialect.table_names(db._storage.connection())
     assert f"zapdb_entries_{before[0]['entry_table']}" not in names
 
 

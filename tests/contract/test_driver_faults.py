@@ -179,7 +179,8 @@ def driver(workspace: Workspace) -> Iterator[Driver]:
             gone = "SELECT 1 FROM pg_stat_activity WHERE pid = ?"
             wait_until(lambda: not workspace.execute(gone, (backend,)), "it was gone")
 
-    workspace.control.prepare()  # on a connection with the driver's own classes
+    control = workspace.control
+    control.engine.prepare(control.connection)  # on a connection with the driver's own classes
     driver = Driver(engine, kill)
     if engine == "sqlite":
         kind: Any = sqlite_classes(driver)
@@ -447,15 +448,15 @@ def check_goes_on(place: Workspace, db: Database, *, is_noticed: bool) -> None:
     A connection that was lost without being noticed is noticed when it is used next.
     """
     assert not db._storage.is_in_transaction
-    assert db._storage.list_open() == []
+    assert db._storage.pool.list_open() == []
     if not is_noticed:
         assert isinstance(error_of(lambda: db.table("items").get(2)), StorageError | None)
     assert db.table("items").get(2).title == "Item 2"
     with db.transaction():
         db.table("items").update(2, title="Item 2")
     # One for this thread, the heartbeat and the follower each, and one for the next transaction.
-    assert len(db._storage._idle) <= 1
-    assert db._storage.engine.pool.checkedout() - len(db._storage._idle) <= 3
+    assert len(db._storage.pool._idle) <= 1
+    assert db._storage.engine.core.pool.checkedout() - len(db._storage.pool._idle) <= 3
     if place.engine == "postgresql":
         sql = (
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"

@@ -97,7 +97,7 @@ def test_rule_15_a_dependency_that_yields_the_handle_loses_nothing(db: Database)
         assert status == 200 or body["code"] in expected
     assert ids(db) == created
     assert created >= set(range(200, 220, 2))
-    assert db._storage.list_open() == []
+    assert db._storage.pool.list_open() == []
 
 
 @pytest.mark.parametrize("scope", ["function", "request"])
@@ -122,7 +122,7 @@ def test_rule_15_one_that_yields_no_handle_is_an_error_on_the_first_request(
             assert "yield tx" in body["hint"]
         else:
             wait_until(lambda: message in caplog.text, "it is logged")
-    assert db._storage.list_open() == []
+    assert db._storage.pool.list_open() == []
 
 
 def test_rule_15_what_it_writes_without_the_handle_is_never_answered_200(

@@ -182,18 +182,18 @@ def small(
         os.chown(directory, owner.st_uid, owner.st_gid)
         server.execute(f"CREATE TABLESPACE small LOCATION '{directory}'")
         try:
-            for table in workspace.control.table_names(workspace.control.connection()):
+            for table in workspace.control.dialect.table_names(workspace.control.connection()):
                 workspace.execute(f"ALTER TABLE {table} SET TABLESPACE small")
             yield db
         finally:
-            for table in workspace.control.table_names(workspace.control.connection()):
+            for table in workspace.control.dialect.table_names(workspace.control.connection()):
                 workspace.execute(f"ALTER TABLE {table} SET TABLESPACE pg_default")
             server.execute("DROP TABLESPACE small")
 
 
 def limit(db: Database, pages: int) -> None:
     """On SQLite: let statements of the transaction find no room, as if it were full."""
-    if db._storage.dialect == "sqlite":
+    if db._storage.dialect.name == "sqlite":
         driver = db._storage.connection().driver
         (now,) = driver.execute("PRAGMA page_count").fetchone()
         driver.execute(f"PRAGMA max_page_count = {now + pages}")

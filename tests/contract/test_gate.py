@@ -204,7 +204,7 @@ def without_the_gate(
             },
         )
         # It stands for another process, which does not share this one's queue of writers.
-        monkeypatch.setattr(storage, "_writers", FairSemaphore())
+        monkeypatch.setattr(storage.pool, "turn", FairSemaphore())
 
 
 def write_around(

@@ -75,7 +75,7 @@ def test_rule_15_tasks_of_one_thread_have_transactions_of_their_own(db: Database
             with db.transaction():
                 insert(db, base)
                 inside.set()
-                if db._storage.dialect == "postgresql":  # a file has one writer at a time
+                if db._storage.dialect.name == "postgresql":  # a file has one writer at a time
                     await left.wait()
                 if first_raises:
                     raise ZeroDivisionError
@@ -277,7 +277,7 @@ def test_a_commit_does_not_overtake_an_undoing_that_was_asked_for(
     monkeypatch.undo()
     insert(db, 2)
     assert ids(db) == [2]
-    assert db._storage.list_open() == []
+    assert db._storage.pool.list_open() == []
 
 
 @pytest.mark.on_each_engine
@@ -307,7 +307,7 @@ def test_a_block_that_is_left_while_another_thread_works_is_undone(
     assert error.message == "the block was left while another thread was using the transaction"
     go_on.set()
     made[0].result()
-    wait_until(lambda: not db._storage.list_open(), "it was undone")
+    wait_until(lambda: not db._storage.pool.list_open(), "it was undone")
     insert(db, 2)
     assert ids(db) == [2]
 
@@ -385,7 +385,7 @@ def test_a_block_without_a_handle_that_is_left_elsewhere_is_an_error(
 
         made = dependency()
         given = run(next, made)
-        if works and db._storage.dialect == "postgresql":
+        if works and db._storage.dialect.name == "postgresql":
             run(insert, given, 1)
         error = run(error_of, lambda: next(made))
         assert isinstance(error, UsageError)
@@ -433,11 +433,11 @@ def test_a_transaction_that_nobody_left_is_undone_and_named(
     block = db.transaction()
     handle = block.__enter__() if kept else (block.__enter__(), None)[1]
     insert(db, 1)
-    free = len(db._storage.list_open())
+    free = len(db._storage.pool.list_open())
     with caplog.at_level(logging.WARNING, logger="zapdb"):
         del block, handle
         gc.collect()
-        wait_until(lambda: len(db._storage.list_open()) < free, "it is gone")
+        wait_until(lambda: len(db._storage.pool.list_open()) < free, "it is gone")
         wait_until(lambda: "left by nobody" in caplog.text, "it is logged")
     assert HERE in caplog.text
     insert(db, 2)
@@ -456,7 +456,7 @@ def test_a_generator_that_is_dropped_undoes_its_block(db: Database) -> None:
     gc.collect()
     insert(db, 2)
     assert ids(db) == [2]
-    assert db._storage.list_open() == []
+    assert db._storage.pool.list_open() == []
 
 
 @pytest.mark.on_each_engine
@@ -511,7 +511,9 @@ def test_a_commit_that_fails_where_a_framework_left_it_is_logged(
     made = dependency()
     handle = next(made)
     insert(handle, 1)
-    db._storage.list_open()[0].connection.is_rollback_only = True
+    transaction = db._storage.pool.list_open()[0].connection.transaction
+    assert transaction is not None
+    transaction.is_rollback_only = True
     with caplog.at_level(logging.ERROR, logger="zapdb"):
         assert pool.submit(error_of, lambda: next(made)).result() is not None
     assert "could not be committed" in caplog.text
@@ -532,7 +534,7 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
         lambda: db.table("items").update(1, size=7),
         lambda: db._storage.transaction(TransactionMode.DDL).__enter__(),
     ]
-    if db._storage.dialect == "sqlite":
+    if db._storage.dialect.name == "sqlite":
         waits.append(lambda: insert(db, 2))
         waits.append(lambda: db.transaction().__enter__())
 
@@ -581,7 +583,7 @@ def test_a_call_that_waits_on_a_loop_for_a_transaction_of_the_loop_is_refused(
 def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.lending.CONNECTION_WAIT_SECONDS", 0.3)
+    monkeypatch.setattr("zapdb.storage.pool.CONNECTION_WAIT_SECONDS", 0.3)
     insert(db, 1)
     db = workspace.open(max_connections=2)
     with ExitStack() as stack:
@@ -604,7 +606,7 @@ def test_so_many_transactions_are_open_and_those_that_hold_them_are_named(
 def test_a_database_that_is_closed_ends_waiting_for_its_connections(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zapdb.storage.lending.CONNECTION_WAIT_SECONDS", 2 * GUARD_SECONDS)
+    monkeypatch.setattr("zapdb.storage.pool.CONNECTION_WAIT_SECONDS", 2 * GUARD_SECONDS)
     db = workspace.open(max_connections=1)
     held = threading.Event()
 
@@ -618,7 +620,7 @@ def test_a_database_that_is_closed_ends_waiting_for_its_connections(
         pool.submit(hold)
         held.wait(GUARD_SECONDS)
         error = pool.submit(error_of, lambda: db.snapshot().__enter__())
-        wait_until(lambda: db._storage.places._waiting, "a thread waits for a connection")
+        wait_until(lambda: db._storage.pool.places._waiting, "a thread waits for a connection")
         db.close()
         waiting.set_result(error.result(GUARD_SECONDS))
     assert isinstance(waiting.result(), UsageError)

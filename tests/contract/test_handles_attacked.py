@@ -26,7 +26,6 @@ from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.storage import TransactionMode
 from zapdb.storage.fair_lock import FairSemaphore
-from zapdb.storage.sqlite import SQLite
 from zapdb.storage.transaction_owners import _BEGUN
 
 
@@ -72,10 +71,10 @@ def test_a_savepoint_that_nobody_left_touches_nothing_later(db: Database) -> Non
         block = tx.savepoint()
         block.__enter__()
         insert(tx, 1)
-        first = db._storage.list_open()[0].connection
+        first = db._storage.pool.list_open()[0].connection
         del tx
     with db.transaction() as tx:
-        assert db._storage.list_open()[0].connection is first
+        assert db._storage.pool.list_open()[0].connection is first
         insert(tx, 2)
         with tx.savepoint():
             insert(tx, 3)
@@ -210,7 +209,8 @@ def young_garbage() -> Iterator[None]:
 
 
 def turns(db: Database) -> list[FairSemaphore]:
-    return [db._storage._writers] if isinstance(db._storage, SQLite) else []
+    turn = db._storage.pool.turn
+    return [] if turn is None else [turn]
 
 
 @pytest.mark.usefixtures("young_garbage")
@@ -238,10 +238,10 @@ def test_ctrl_c_at_any_moment_keeps_no_place_and_no_turn(db: Database, how: str)
         db.table("items").upsert(id=0, title="next")
         with db.snapshot() as snap:
             assert how != "undo" or not snap.table("items").exists(at), at
-        assert storage.places.free == storage.connections_max, at
+        assert storage.pool.places.free == storage.pool.connections_max, at
         wait_until(lambda: all(turn.free for turn in turns(db)), f"the turn is free, at {at}")
-        assert storage.list_open() == [], at
-        own = storage.local.connection
+        assert storage.pool.list_open() == [], at
+        own = storage.pool.local.connection
         assert own is None or own.mode is None, at
     assert at > 30
 
@@ -265,7 +265,7 @@ def test_the_garbage_collector_ends_a_transaction_in_the_midst_of_a_call(db: Dat
         _AtPoint(at, gc.collect).during(lambda: db.table("items").upsert(id=0, title="next"))
         gc.collect()
     assert ids(db) == [0]
-    assert db._storage.places.free == db._storage.connections_max
+    assert db._storage.pool.places.free == db._storage.pool.connections_max
     wait_until(lambda: all(turn.free for turn in turns(db)), "the turn is free")
 
 
@@ -280,7 +280,7 @@ address, directory, step = sys.argv[1:]
 
 def work(db, seed):
     at = random.Random(seed)
-    while not db._storage.is_closed:
+    while not db._storage.pool.is_closed:
         try:
             match at.randrange(4):
                 case 0:
@@ -305,7 +305,7 @@ for round in range(0, 12, int(step)):
     db.close()
     for thread in threads:
         thread.join()
-    assert db._storage.list_open() == []
+    assert db._storage.pool.list_open() == []
 print("done")
 """
 
@@ -373,10 +373,10 @@ import zapdb
 def last() -> None:
     with db.transaction():
         db.table("items").insert(id=1, title="written at exit")
-        db._storage.reap_connections()  # as a thread of zapdb's does each second
+        db._storage.pool.reap_connections()  # as a thread of zapdb's does each second
         db.table("items").insert(id=2, title="and this")
     with db._storage.transaction(TransactionMode.READ) as connection:
-        db._storage.reap_connections()
+        db._storage.pool.reap_connections()
         assert connection.fetch_one("SELECT 7") == (7,)
     print("done")
 

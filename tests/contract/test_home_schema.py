@@ -185,7 +185,7 @@ def test_other_processes_get_the_schema(place: Workspace) -> None:
     """What a runner of Spark or a statement's process opens."""
     db = place.open()
     place.execute("CREATE SCHEMA postgres")
-    address = db._storage.full_address()
+    address = db._storage.engine.full_address()
     assert make_url(address).query["schema"] == "public"
     with zapdb.open(address) as other:
         use(other)

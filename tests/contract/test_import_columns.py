@@ -19,7 +19,7 @@ from zapdb.imports import (
     SkippedRow,
     row_batches,
 )
-from zapdb.storage import postgresql_statements
+from zapdb.storage import postgresql_dialect
 from zapdb.storage.data_tables import index_table_name, record_table_name
 
 UTC = datetime.UTC
@@ -176,7 +176,7 @@ ITEMS = (
 def test_a_row_that_is_refused_is_named_and_nothing_of_its_batch_is_left(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgresql_statements, "COPIED_ROWS_MIN", 100)
+    monkeypatch.setattr(postgresql_dialect, "COPIED_ROWS_MIN", 100)
     count = 250  # so many are sent by COPY, in three parts
     workspace.write(1, *ITEMS)
     with workspace.open() as db:

@@ -30,7 +30,7 @@ PROGRAM = """\
 import os, sys, zapdb
 db = zapdb.open("sqlite:///:memory:", migrations=sys.argv[1], apply="auto")
 db.table("items").insert(id=1, title="Milk")
-print(os.path.dirname(db._storage.url.database), flush=True)
+print(os.path.dirname(db._storage.engine.url.database), flush=True)
 sys.stdin.readline()
 if sys.argv[2] == "fork":
     child = os.fork()
@@ -102,7 +102,7 @@ def test_jobs_and_other_databases_open_it_by_its_path(migrations: Path) -> None:
     with zapdb.open("sqlite:///:memory:", migrations=migrations, apply="auto") as db:
         db.table("items").insert(id=1, title="Milk")
         (migrations / "0002_size.yaml").write_text(document(SIZE))
-        address = db._storage.url.render_as_string()
+        address = db._storage.engine.url.render_as_string()
         with zapdb.open(address, migrations=migrations, apply="auto") as newer:
             newer.admin.run_jobs()
             assert newer.admin.count_by_revision("items") == {2: 1}

@@ -145,7 +145,7 @@ def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
         return note(*arguments)
 
     def run() -> None:
-        storage = connect(db._storage.full_address())
+        storage = connect(db._storage.engine.full_address())
         try:
             work = load_work(storage, job.id)
             result = run_range(storage, work, Owner.here(), batch_records_max=16)
@@ -155,7 +155,7 @@ def test_rule_17_a_cancelled_job_undoes_the_batch_that_is_not_committed(
             storage.close()
 
     run_range(db._storage, load_work(db._storage, job.id), Owner.here())
-    if db._storage.dialect == "postgresql":  # on SQLite, cancelling waits for the batch
+    if db._storage.dialect.name == "postgresql":  # on SQLite, cancelling waits for the batch
         monkeypatch.setattr(range_work, "send_progress", wait_before)
         worker = threading.Thread(target=run)
         worker.start()
@@ -407,7 +407,7 @@ def test_jobs_of_a_large_table_are_cut_by_a_sample_and_say_about(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is left of a conversion is counted all the same, and each record is converted."""
-    monkeypatch.setattr("zapdb.storage.postgresql_statements.SAMPLE_BLOCKS", 100)
+    monkeypatch.setattr("zapdb.storage.postgresql_dialect.SAMPLE_BLOCKS", 100)
     monkeypatch.setattr("zapdb.jobs.job.RANGE_RECORDS", 5_000)
     workspace.write(1, ITEMS)
     with workspace.open() as db:

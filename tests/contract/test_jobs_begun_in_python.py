@@ -161,7 +161,7 @@ def test_a_part_that_changed_is_noticed_and_a_transaction_is_no_job(
         table.import_file(workspace_file(tmp_path / "items.xyz"))
 
     async def import_again() -> int:
-        async with await aio.open(db._storage.full_address()) as other:
+        async with await aio.open(db._storage.engine.full_address()) as other:
             await other.table("items").import_file(write_csv(path, 9))
             assert [job.state for job in await other.jobs.list(kind="import")] == ["done"]
             return await other.table("items").count()

@@ -6,7 +6,7 @@ import pyarrow
 import pytest
 
 from tests.documents import PEOPLE
-from zapdb.storage import postgresql_statements
+from zapdb.storage import postgresql_dialect
 from zapdb.tables.arrow import WHOLE_TABLE
 from zapdb.tables.indexes.predicates import EVERYTHING
 from zapdb.tables.queries.arrow_ranges import RangeQuery, plan_ranges, read_ranges
@@ -58,7 +58,7 @@ def test_parts_follow_the_distribution_of_keys(snapshot, options, sizes):
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_large_table_is_cut_by_the_keys_of_some_of_its_blocks(workspace, monkeypatch):
-    monkeypatch.setattr(postgresql_statements, "SAMPLE_BLOCKS", 100)
+    monkeypatch.setattr(postgresql_dialect, "SAMPLE_BLOCKS", 100)
     workspace.write(1, PEOPLE)
     db = workspace.open()
     people = ({"id": at, "name": "p" * 50, "age": at % 100, "extra": None} for at in range(MANY))

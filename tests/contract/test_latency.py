@@ -135,7 +135,7 @@ def test_a_job_about_all_tables_is_measured_by_writes_alone(db: Database) -> Non
 def test_a_probe_waits_as_the_writers_of_other_processes_do(db: Database) -> None:
     """It is not let in by the queue of this process, whose jobs would let it go first."""
     storage, done = db._storage, threading.Event()
-    turn: Any = storage.turn
+    turn: Any = storage.pool.turn
     assert turn.acquire(GUARD_SECONDS)
 
     def write() -> None:

@@ -459,7 +459,7 @@ def test_closing_beside_a_thread_that_connects_leaves_no_connection(
     workspace.write(1, ITEMS)
     db = workspace.open()
     connects, go_on = threading.Event(), threading.Event()
-    check_out = db._storage._check_out
+    check_out = db._storage.pool._check_out
 
     def check_out_late() -> Any:
         if threading.current_thread() is thread:
@@ -467,7 +467,7 @@ def test_closing_beside_a_thread_that_connects_leaves_no_connection(
             assert go_on.wait(GUARD_SECONDS)
         return check_out()
 
-    monkeypatch.setattr(db._storage, "_check_out", check_out_late)
+    monkeypatch.setattr(db._storage.pool, "_check_out", check_out_late)
     errors = list[ZapdbError | None]()
     act = db.table("items").count if kind == "own" else db.snapshot().__enter__
     thread = threading.Thread(target=lambda: errors.append(error_of(act)))
@@ -503,11 +503,11 @@ def test_a_connection_that_comes_back_to_a_closed_pool_is_closed(
         thread = threading.Thread(target=read)
         thread.start()
         finish(thread)
-    sqlalchemy.event.listen(storage.engine, "checkin", close)
-    give_back = {"released": storage.release_connection, "reaped": storage.reap_connections}
+    sqlalchemy.event.listen(storage.engine.core, "checkin", close)
+    give_back = {"released": storage.release_connection, "reaped": storage.pool.reap_connections}
     give_back[kind]()
-    assert storage.is_closed
-    assert storage.is_lost(drivers[0]), "it is closed"
+    assert storage.pool.is_closed
+    assert storage.engine.is_lost(drivers[0]), "it is closed"
 
 
 @pytest.mark.on_each_engine

@@ -261,7 +261,7 @@ def test_a_new_session_is_set_up_as_the_lost_one(workspace: Workspace, db: Datab
 def test_lost_connections_do_not_come_from_the_pool(workspace: Workspace, db: Database) -> None:
     """Ended threads gave theirs back; all are lost, and the next thread gets a new one."""
     storage = workspace.connect()  # no thread of its own notices a loss
-    pool: Any = storage.engine.pool
+    pool: Any = storage.engine.core.pool
 
     def read(number: int) -> object:
         return storage.connection().fetch_one("SELECT %s::integer", (number,))
@@ -272,12 +272,12 @@ def test_lost_connections_do_not_come_from_the_pool(workspace: Workspace, db: Da
 
     for first, then in ((read, write), (write, read)):
         in_threads(5, read)
-        storage.reap_connections()
+        storage.pool.reap_connections()
         assert pool.checkedin() >= 5
         lose_connections(workspace, storage)
         assert first(7) == (7,)
         assert in_threads(5, then) == [(n,) for n in range(5)]
-        storage.reap_connections()
+        storage.pool.reap_connections()
         lose_connections(workspace, storage)
         storage.release_connection()
         # Nobody has noticed, and no thread here has a connection: each takes a lost one first.

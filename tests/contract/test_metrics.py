@@ -29,7 +29,8 @@ from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
-from zapdb.storage import Storage, TransactionMode, transactions
+from zapdb.storage import Storage, TransactionMode
+from zapdb.storage import storage as storage_module
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -210,7 +211,7 @@ def test_what_happens_is_logged_with_its_fields(
     time.sleep(0.02)
     leases.acquire(db._storage, "a", Owner.here(), 1)
     assert events(log)["lease.taken_over"] == {"lease": "a", "owner": str(gone), "epoch": 2}
-    monkeypatch.setattr(transactions, "GATE_WAIT_LOGGED_SECONDS", -1.0)
+    monkeypatch.setattr(storage_module, "GATE_WAIT_LOGGED_SECONDS", -1.0)
     with db._storage.transaction(TransactionMode.DDL):
         pass
     assert events(log)["gate.waited"]["mode"] == "ddl"

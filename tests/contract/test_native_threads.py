@@ -38,6 +38,6 @@ def test_a_native_thread_keeps_its_connection(workspace: Workspace) -> None:
             call_in_native_thread(read)
         assert [title for _, title in seen] == ["Milk"] * 3
         left = {id(connection) for connection, _ in seen} - {
-            id(connection) for connection in db._storage._connections.values()
+            id(connection) for connection in db._storage.pool._kept.values()
         }
         assert left == set()

@@ -673,7 +673,7 @@ def test_a_late_commit_changes_no_answer(db: Database, workspace: Workspace) -> 
     )
     slow.run(
         "INSERT INTO zapdb_transactions SELECT 1, "
-        f"{number}, nextval('zapdb_commit_order'), 'slow', ({db._storage.clock_sql})"
+        f"{number}, nextval('zapdb_commit_order'), 'slow', ({db._storage.dialect.clock_sql})"
     )
     times, told = list[datetime](), list[State]()
     for size in (11, 12):
@@ -752,7 +752,7 @@ def test_times_are_asked_for_by_many_beside_writers(db: Database, workspace: Wor
         assert db.at(later(db)).moment.number == next(db.moments()).number
         watermarks.append(workspace.execute("SELECT max(stamped_at) FROM zapdb_stamps"))
     assert workspace.execute(stamps) == count
-    if db._storage.dialect == "postgresql":
+    if db._storage.dialect.name == "postgresql":
         assert watermarks == sorted(watermarks)
         assert len({str(one) for one in watermarks}) == 5
 

@@ -51,7 +51,7 @@ def db(workspace: Workspace) -> Database:
 def counting(db: Database, work: Counter[str]) -> Iterator[None]:
     """Count the rows of the log that PostgreSQL reads, or the steps of SQLite's machine."""
     connection = db._storage.connection()
-    if db._storage.dialect == "sqlite":
+    if db._storage.dialect.name == "sqlite":
 
         def step() -> int:
             work["steps"] += 1

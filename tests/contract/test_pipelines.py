@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,8 @@ def test_a_write_goes_on_after_the_driver_has_dropped_all_prepared_statements(
     # Also where the first statement is to be prepared anew anyway, and not those behind it.
     with storage.transaction(TransactionMode.READ) as connection:
         connection.run("DEALLOCATE ALL")
-    names = connection._pipeline._names
+    queue: Any = connection.queue
+    names = queue._pipeline._names
     for sql in [sql for sql in names if sql.startswith("BEGIN")]:
         del names[sql]
     assert names

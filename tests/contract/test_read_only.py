@@ -86,7 +86,7 @@ def open_read_only(place: Workspace, **options: Any) -> Database:
 
 def all_rows(place: Workspace) -> dict[str, list[str]]:
     connection = place.control.connection()
-    tables = place.control.table_names(connection)
+    tables = place.control.dialect.table_names(connection)
     return {t: sorted(map(repr, connection.fetch_all(f"SELECT * FROM {t}"))) for t in tables}
 
 

@@ -130,8 +130,7 @@ def test_rule_15_what_another_try_would_meet_again_is_not_tried_again(
             connection = db._storage.connection()
             if meaning is full:
                 drop(workspace, connection)
-            monkeypatch.setattr(Storage, "translate", lambda *_: meaning, raising=False)
-            monkeypatch.setattr(type(db._storage), "translate", lambda *_: meaning)
+            monkeypatch.setattr(db._storage.engine, "translate", lambda *_: meaning)
             connection.run("SELECT nonsense FROM nowhere")
 
         error = error_of(lambda: db.run(write))

@@ -184,7 +184,7 @@ def test_rule_13_a_rollback_of_a_created_table(
         assert list(db._catalog.tables) == ["items"]
         with pytest.raises(UnknownName):
             db.table("tags")
-        names = db._storage.table_names(db._storage.connection())
+        names = db._storage.dialect.table_names(db._storage.connection())
         assert f"zapdb_records_{number}" not in names
         assert f"zapdb_entries_{index.entry_table}" not in names
         assert contents(db) == base
@@ -746,7 +746,7 @@ def test_rule_13_a_rollback_goes_on_after_its_process_was_killed(
         assert contents(db) == base
         assert log(db) == [(1, "create", 1, 1), (2, "change", 2, 2), (3, "rollback", 1, 1)]
         assert_clean(db)
-        names = db._storage.table_names(db._storage.connection())
+        names = db._storage.dialect.table_names(db._storage.connection())
         of_tables = ("zapdb_entries_", "zapdb_records_")
         assert [name for name in names if name.startswith(of_tables)] == ["zapdb_records_1"]
     assert (

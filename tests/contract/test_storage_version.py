@@ -80,7 +80,7 @@ def test_rule_10_the_revisions_make_the_tables_that_the_code_expects(workspace: 
 def test_rule_10_the_revisions_own_nothing_else(workspace: Workspace) -> None:
     storage = workspace.connect()
     ensure_storage(storage, create=True)
-    made = storage.table_names(storage.connection())
+    made = storage.dialect.table_names(storage.connection())
     assert set(made) == {*METADATA.tables, VERSION_TABLE}
 
 
@@ -89,7 +89,7 @@ def test_rule_10_a_downgrade_takes_the_tables_away(workspace: Workspace) -> None
     ensure_storage(storage, create=True)
     with storage.transaction(TransactionMode.CATALOG) as connection:
         command.downgrade(config(connection), "base")
-    assert storage.table_names(storage.connection()) == [VERSION_TABLE]
+    assert storage.dialect.table_names(storage.connection()) == [VERSION_TABLE]
     with storage.transaction(TransactionMode.CATALOG) as connection:
         command.upgrade(config(connection), "head")
     assert read_storage_version(storage) == STORAGE_VERSION
@@ -157,7 +157,7 @@ def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM t").fetchall()
         storage = connect(f"sqlite:///{path}")
-        preparing = threading.Thread(target=storage.prepare)
+        preparing = threading.Thread(target=storage.engine.prepare)
         preparing.start()
         preparing.join(0.3)
         assert preparing.is_alive()

@@ -109,7 +109,7 @@ def test_rule_28_at_no_age_what_was_just_made_is_old_enough(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ms = int(time.time() * 1000)
-    monkeypatch.setattr(type(db._storage), "clock_sql", f"SELECT {now_ms * 1000 + 900}")
+    monkeypatch.setattr(type(db._storage.dialect), "clock_sql", f"SELECT {now_ms * 1000 + 900}")
     for at_ms in (now_ms, now_ms + 1):
         made = first_id_at_ms(at_ms)
         workspace.execute("INSERT INTO zapdb_blobs VALUES (?, 0, 0, ?)", (made, b"x" * 5_000))

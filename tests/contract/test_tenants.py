@@ -99,7 +99,7 @@ def retired(place: Workspace) -> list[Any]:
 
 def physical_tables(place: Workspace) -> list[str]:
     """The tables of records and entries that there are."""
-    names = place.control.table_names(place.control.connection())
+    names = place.control.dialect.table_names(place.control.connection())
     return [n for n in names if n.startswith(("zapdb_entries_", "zapdb_records_"))]
 
 
@@ -235,7 +235,7 @@ def test_rule_23_one_tenant_builds_an_index_anew_in_a_table_of_others(
     acme.admin.run_jobs()
     assert entry_table(acme) == entry_table(db)
     retired_tables.sweep_retired(workspace.connect())
-    names = workspace.control.table_names(workspace.control.connection())
+    names = workspace.control.dialect.table_names(workspace.control.connection())
     assert f"zapdb_entries_{before}" not in names
     assert_clean(acme)
 
@@ -685,7 +685,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     migrate_up(
         workspace.connect(), DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True)
     )
-    names = workspace.control.table_names(workspace.control.connection())
+    names = workspace.control.dialect.table_names(workspace.control.connection())
     assert "zapdb_records_1" in names
     migrate_all_tenants(workspace.connect())
     retired_tables.sweep_retired(workspace.connect())

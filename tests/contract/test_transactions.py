@@ -40,8 +40,9 @@ from zapdb.errors import (
     TransactionConflict,
     UsageError,
 )
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.driver_errors import DuplicateKey
+from zapdb.storage.engine import StorageEngine
 from zapdb.storage.fair_lock import Granted
 from zapdb.tables import (
     commit_tokens,
@@ -141,7 +142,7 @@ def test_a_transaction_is_its_threads(db: Database, items: Table) -> None:
 
     def look() -> None:
         seen.append(items.find(1))
-        if db._storage.dialect == "postgresql":
+        if db._storage.dialect.name == "postgresql":
             seen.append(items.insert(id=2, title="theirs").id)
 
     with db.transaction():
@@ -186,7 +187,7 @@ def test_rule_15_no_lock_error_reaches_the_application(db: Database, items: Tabl
     is_over.set()
     finish(*threads)
     # A with block can't be repeated; on SQLite one writer waits for the other, and none must be.
-    if db._storage.dialect == "sqlite":
+    if db._storage.dialect.name == "sqlite":
         assert errors == []
         assert [items.get(n).size for n in (8, 9)] == [8 + done[8], 9 + done[9]]
     else:
@@ -201,7 +202,7 @@ def test_a_writer_that_waits_is_passed_by_no_other(
 ) -> None:
     """Without a queue, who writes without a pause gets in thousands of times meanwhile."""
     items.insert_many({"id": at, "title": "x"} for at in range(2))
-    turn, done, is_over = db._storage.turn, [0], threading.Event()
+    turn, done, is_over = db._storage.pool.turn, [0], threading.Event()
     ask, acquire, here = turn._ask, turn.acquire, threading.current_thread()
     asked, passed = list[int](), list[int]()
 
@@ -258,7 +259,7 @@ def test_writers_of_databases_that_one_process_opened_often_take_turns(
         tx.table("items").update(0, title="y")  # holds the writer lock
         for number, thread in enumerate(threads):
             thread.start()
-            wait_until(lambda n=number: len(db._storage.turn._waiting) == n + 1, "it waits")
+            wait_until(lambda n=number: len(db._storage.pool.turn._waiting) == n + 1, "it waits")
         assert finished == []
     for thread in threads:
         thread.join()
@@ -414,16 +415,17 @@ def fail_commit(
     place: Workspace, db: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[Callable[[], object]], Exception | None]:
     """What makes the next COMMIT of an action fail, and returns what the action raises."""
-    faults, kind = Faults(place, db._storage, way, lasting=False), type(db._storage)
+    faults, kind = Faults(place, db._storage, way, lasting=False), type(db._storage.engine)
     commit, armed = kind.commit, []
 
-    def fail(storage: Storage, connection: Connection) -> None:
-        if storage is not db._storage or threading.current_thread().name in BACKGROUND or not armed:
-            commit(storage, connection)
+    def fail(engine: StorageEngine, connection: Connection) -> None:
+        is_other = connection.storage is not db._storage
+        if is_other or threading.current_thread().name in BACKGROUND or not armed:
+            commit(engine, connection)
             return
         armed.clear()
         if way == "after":
-            commit(storage, connection)
+            commit(engine, connection)
         if way == "drop":
             faults._drop(connection)
         raise StorageError("the database reported an error", error="made by a test")

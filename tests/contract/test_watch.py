@@ -28,7 +28,8 @@ from zapdb.database import Database
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_planning import find_needy_tenants
 from zapdb.jobs.rollback_run import roll_back_newest
-from zapdb.storage import Storage, TransactionMode
+from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.engine import StorageEngine
 
 TENANTS = ("default", "acme", "beta")
 
@@ -242,25 +243,25 @@ def test_an_idle_watch_asks_for_no_tenant(
 ) -> None:
     """What it does in a second does not depend on how many tenants there are."""
     db = make_tenants(workspace)
-    storage, kind, statements = db._storage, type(db._storage), list[str]()
+    storage, kind, commits = db._storage, type(db._storage.engine), list[int]()
     for number in range(100):
         db.admin.create_tenant(f"tenant-{number}")
     migrate_all_tenants(storage)
     db.close()
-    original = kind.execute
+    original = kind.commit
 
-    def execute(self: Any, driver: Any, sql: str, *rest: Any) -> Any:
-        if self.url == storage.url:
-            statements.append(sql)
-        return original(self, driver, sql, *rest)
+    def commit(self: StorageEngine, connection: Connection) -> None:
+        if self.url == storage.engine.url:
+            commits.append(1)
+        original(self, connection)
 
-    monkeypatch.setattr(kind, "execute", execute)
+    monkeypatch.setattr(kind, "commit", commit)
     assert run_program(["convert", "watch", "--for", "0.1", "-d", workspace.address]) == 0
-    begun = len(statements)
+    begun = len(commits)
     assert run_program(["convert", "watch", "--for", "3.1", "-d", workspace.address]) == 0
     assert begun > 0
     # Some for each second, however many it was; there are more tenants than that.
-    assert len(statements) - 2 * begun < 100
+    assert len(commits) - 2 * begun < 100
 
 
 def test_needy_tenants_are_those_for_which_jobs_are_planned(workspace: Workspace) -> None:

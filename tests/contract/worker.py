@@ -103,7 +103,7 @@ def crowd(address: str, directory: str, readers: str, writers: str, seconds: str
         def add() -> None:
             items.update(number, size=items.get(number).size + 1)
 
-        if db._storage.dialect == "sqlite":
+        if db._storage.dialect.name == "sqlite":
             with db.transaction():
                 add()
         else:

@@ -103,7 +103,7 @@ def test_a_forked_process_has_none_and_idle_ones_are_closed(opening, kept):
     closed = KeptOpen(idle_seconds=0.01)
     with closed.using(opening) as db:
         pass
-    wait_until(lambda: db._storage.is_closed, "it was closed")
+    wait_until(lambda: db._storage.pool.is_closed, "it was closed")
     assert len(closed) == 0
     with closed.using(opening) as other:
         assert other is not db

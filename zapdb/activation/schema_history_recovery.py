@@ -75,7 +75,7 @@ def load_or_recover(
 
 def _recover_in_background(storage: Storage) -> None:
     try:
-        recover_all_tenants(storage, lambda: storage.is_closed)
+        recover_all_tenants(storage, lambda: storage.pool.is_closed)
     except ZapdbError as error:  # the database was closed; the next opening of a tenant does it
         logger.info("recovering the histories of other tenants ended early: %s", error)
     finally:

@@ -415,7 +415,7 @@ def migrate_all_tenants(
         return []
     with storage.transaction(TransactionMode.READ) as connection:
         known = load_tenant_catalog(connection, behind[0].number)
-    workers = 1 if storage.dialect == "sqlite" else min(TENANT_WORKERS, len(behind))
+    workers = 1 if storage.dialect.name == "sqlite" else min(TENANT_WORKERS, len(behind))
     if workers == 1:
         return [_report(_migrate_tenant(storage, known, tenant), on_result) for tenant in behind]
     with ThreadPoolExecutor(workers, thread_name_prefix="zapdb-tenants") as pool:

@@ -141,7 +141,7 @@ class CancellableCall(Generic[T]):
         except BaseException as error:
             self._failure = error
         if self._runtime is not None and self.interruptible.is_struck:
-            self._runtime.storage.drop_interrupted()
+            self._runtime.storage.pool.drop_interrupted()
         if self.interruptible.is_interrupted:
             self._undone()
         self._at_end()
@@ -236,5 +236,5 @@ class Interrupter:
                     self._is_running = False
                     return
             for call in calls:
-                call.strike(self._storage.interrupt)
+                call.strike(self._storage.pool.interrupt)
             calls[0].wait(STRIKE_SECONDS)

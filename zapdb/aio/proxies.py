@@ -130,7 +130,7 @@ class Proxy(Generic[S_co]):
 
     def _build(self, build: Callable[[S_co], T]) -> T:
         """Build an object without waiting: this must not read the catalog again."""
-        local = self._runtime.storage.local
+        local = self._runtime.storage.pool.local
         local.only_builds = True
         try:
             return build(self._sync)
@@ -878,7 +878,7 @@ class AsyncDatabase(AccessProxy[Database]):
                 async with AsyncBlock(self._runtime, block, AsyncTransaction) as handle:
                     return await (function(handle) if takes_handle else function())
 
-        is_part = self._runtime.storage.open_here() is not None
+        is_part = self._runtime.storage.pool.open_here() is not None
         return await (attempt() if is_part else retry_in_task(WRITE, attempt, beaten.before_again))
 
     async def on_schema_change(self, callback: Callback) -> Callable[[], None]:
@@ -903,7 +903,7 @@ class AsyncDatabase(AccessProxy[Database]):
         are undone, and what they have under way is interrupted: they get `UsageError`, too.
         """
         storage = self._runtime.storage
-        if storage.is_closed or storage.is_inherited:
+        if storage.pool.is_closed or storage.pool.is_inherited:
             return
         if not self._sync._owns_node:
             await self._call("task", lambda db: db.close())

@@ -63,7 +63,7 @@ class Runtime:
             kind: WorkerPool(FairSemaphore(count), storage.release_connection, starter)
             for kind, count in SHARED.items()
         }
-        self._own = WorkerPool(storage.places, storage.release_connection, starter)
+        self._own = WorkerPool(storage.pool.places, storage.release_connection, starter)
         self._transaction_workers = weakref.WeakKeyDictionary[OpenTransaction, TransactionWorker]()
         self._is_closing = False
 
@@ -85,7 +85,7 @@ class Runtime:
         self.require_open()
         if begun is not None:
             return self.within(begun, work)
-        joined = self.storage.open_here()
+        joined = self.storage.pool.open_here()
         if joined is None:
             return self._call_alone(kind, work)
         context, act = contextvars.Context(), principal.for_caller(work)
@@ -112,14 +112,14 @@ class Runtime:
         return await CancellableCall(self, act, at_end=end).done_by(worker)
 
     def _in_turn(self, work: Callable[[], T]) -> Callable[[], T]:
-        local = self.storage.local
+        local = self.storage.pool.local
 
         def act() -> T:
-            local.holds_writer_lock = True
+            local.has_turn = True
             try:
                 return work()
             finally:
-                local.holds_writer_lock = False
+                local.has_turn = False
 
         return act
 
@@ -141,9 +141,9 @@ class Runtime:
     ) -> FairSemaphore | None:
         """Wait for this process's turn to write to SQLite; return it, or None on other
         databases."""
-        turn = self.storage.turn
+        turn = self.storage.pool.turn
         if turn is not None and not await self._acquire(turn, BUSY_TIMEOUT_MS / 1000):
-            raise await self._call_alone("read", lambda: self.storage.late_for_turn(mode))
+            raise await self._call_alone("read", lambda: self.storage.pool.late_for_turn(mode))
         return turn
 
     async def _await_place(self, *, is_writing: bool) -> FairSemaphore | None:
@@ -154,8 +154,8 @@ class Runtime:
             storage.require_writable()
         turn = await self._await_turn() if is_writing else None
         try:
-            if not await self._acquire(storage.places, CONNECTION_WAIT_SECONDS):
-                raise storage.connections_busy()
+            if not await self._acquire(storage.pool.places, CONNECTION_WAIT_SECONDS):
+                raise storage.pool.connections_busy()
         except BaseException:
             _release(turn)
             raise
@@ -199,16 +199,16 @@ class Runtime:
         storage, caller = self.storage, find_caller()
         turn = await self._await_place(is_writing=not block.mode.only_reads)
         worker, made = self._own.take(), list[OpenTransaction]()
-        held = [_releasing(turn), storage.places.release]
+        held = [_releasing(turn), storage.pool.places.release]
         """What is held by the task; the connection has it from when there is one."""
 
         def begin() -> OpenTransaction:
             held.pop()
-            connection = storage.connect_lent()  # gives the place up if it fails
+            connection = storage.pool.connect_lent()  # gives the place up if it fails
             call.interruptible.connection = connection
             if turn is not None:
                 held.clear()
-                storage.take_turn(connection)
+                storage.pool.give_turn(connection)
             begun = block.begin(connection, caller)
             made.append(begun)
             return begun
@@ -285,7 +285,7 @@ class Runtime:
         def end() -> None:
             for call in ending:
                 call.interruptible.wait(CONNECTION_WAIT_SECONDS)
-            for begun in self.storage.list_open():
+            for begun in self.storage.pool.list_open():
                 self.storage.undo_open(begun)
             close()
 

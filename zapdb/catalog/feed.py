@@ -38,7 +38,7 @@ class FeedRow:
 def read_seq(connection: Connection, *, lock: bool = False) -> int:
     """Return the seq of the newest change; with `lock` there is no newer one until the transaction
     ends."""
-    row = connection.fetch_one(SEQ_SQL + (connection.storage.lock_rows_sql if lock else ""))
+    row = connection.fetch_one(SEQ_SQL + (connection.storage.dialect.lock_rows_sql if lock else ""))
     if row is None:
         raise wrong_counter("seq")
     return as_number(row[0])

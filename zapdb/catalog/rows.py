@@ -212,7 +212,7 @@ def get(connection: Connection, kind: type[R], *key: object, lock: bool = False)
     name, storage = row_key(*key), connection.storage
     found = connection.fetch_all(
         f"SELECT value FROM zapdb_catalog WHERE kind = {storage.placeholder}"
-        f" AND key = {storage.placeholder}{storage.lock_rows_sql if lock else ''}",
+        f" AND key = {storage.placeholder}{storage.dialect.lock_rows_sql if lock else ''}",
         (kind.KIND, name),
     )
     for (text,) in checked(_VALUE, found):
@@ -238,7 +238,7 @@ def _put(connection: Connection, row: CatalogRow, condition: str = "") -> int | 
     level = release.LEVEL if row.FORMAT == 1 else level_to_write(connection)
     mark = connection.storage.placeholder
     written: list[Any] = [row.KIND, row.key, dump_row(row, level)]
-    if connection.storage.has_writes_in_queries:
+    if connection.storage.dialect.has_writes_in_queries:
         start = f"WITH drawn AS ({_draw_identity_sql(mark)}) "
         written[:0] = [draw_random_part(), "seq"]
         values = f"SELECT {mark}, {mark}, {mark}, value FROM drawn"

@@ -168,7 +168,7 @@ def data_export_command(
     with opened_table(options, table, read_only=True) as (db, found, schema):
         # Without an order, an index that answers the condition would decide the order.
         query = make_query(found, schema, where).order_by(*(f.name for f in schema.key_fields))
-        mode = db._storage.file_mode
+        mode = db._storage.engine.file_mode
         with (
             opened_output(target, form, mode) as stream,
             db.snapshot(),
@@ -284,7 +284,7 @@ def data_discard_command(
             return EXIT_ERROR
         given = read_key(schema, key) if key else ()
         stored = None if stored_key is None else _read_hex(stored_key)
-        with _saving(save, db._storage.file_mode) as keep:
+        with _saving(save, db._storage.engine.file_mode) as keep:
             discarded = Discarding(found, given, stored, values, keep).run()
         with db._session.connected() as connection:
             place = db._catalog.tenant, schema.number, discarded.key

@@ -175,7 +175,7 @@ def describe_export(made: Manifest) -> dict[str, Any]:
 def _write_changes(db: Database, target: Path) -> int:
     """The change log as lines; returns how many."""
     count = 0
-    with writing_text(target / CHANGES, db._storage.file_mode) as stream:
+    with writing_text(target / CHANGES, db._storage.engine.file_mode) as stream:
         for change in db.change_log.read():
             stream.write(
                 json.dumps(change_to_json(change), ensure_ascii=False, default=as_plain) + "\n"

@@ -154,7 +154,7 @@ class CatalogWatcher:
             self._wake.clear()
             if self._stopped:
                 return
-            self._storage.reap_connections()  # what ended threads left open keeps others out
+            self._storage.pool.reap_connections()  # what ended threads left open keeps others out
             with self._changed:
                 self._begun += 1
             error: ZapdbError | None = None

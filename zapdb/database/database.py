@@ -106,7 +106,7 @@ class Database(Access):
         self.close()
 
     def __repr__(self) -> str:
-        state = ", closed" if self._storage.is_closed else ""
+        state = ", closed" if self._storage.pool.is_closed else ""
         return (
             f"<zapdb database {self._storage.shown_url}, tenant {self._tenant!r}, "
             f"position {self.position}{state}>"
@@ -349,7 +349,7 @@ class Database(Access):
         Raises `UsageError` inside a transaction or a snapshot of this thread. Transactions of other
         threads are rolled back, and raise `UsageError`, too.
         """
-        if self._storage.is_closed or self._storage.is_inherited:
+        if self._storage.pool.is_closed or self._storage.pool.is_inherited:
             return  # in a forked process, the registration and the connections are the parent's
         self._require_no_transaction()
         self._refresher.stop()

@@ -57,7 +57,7 @@ class HistoryThreads:
 
         told = ""
         try:
-            while not stop.is_set() and not self._storage.is_closed:
+            while not stop.is_set() and not self._storage.pool.is_closed:
                 try:
                     run_store(self._storage, tenant, stop=stop)
                 except ZapdbError as error:

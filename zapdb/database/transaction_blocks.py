@@ -26,8 +26,8 @@ from zapdb.logs import log_event
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.retries import Beaten
+from zapdb.storage.storage import count_conflict
 from zapdb.storage.transaction_owners import Caller, note_begun
-from zapdb.storage.transactions import count_conflict
 from zapdb.tables.session import Session
 
 logger = logging.getLogger("zapdb.transactions")

@@ -184,7 +184,7 @@ class RewriteWork(IndexWork):
         for start in range(0, len(ordered), VALUES_PER_STATEMENT):
             some = ordered[start : start + VALUES_PER_STATEMENT]
             marks = ", ".join([self.storage.placeholder] * len(some))
-            found |= self.storage.lock_records(
+            found |= self.storage.dialect.lock_records(
                 connection,
                 self.records.name,
                 f"{mine} AND key IN ({marks})",

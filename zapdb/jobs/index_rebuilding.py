@@ -61,7 +61,7 @@ def rebuild_when_opening(storage: Storage, catalog: TenantCatalog) -> None:
     deadline = time.monotonic() + REBUILD_WHEN_OPENING_SECONDS
 
     def is_over() -> bool:
-        return storage.is_closed or time.monotonic() >= deadline
+        return storage.pool.is_closed or time.monotonic() >= deadline
 
     try:
         run_rebuilds(storage, catalog, is_over)

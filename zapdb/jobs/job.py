@@ -341,7 +341,7 @@ def count_workers(connection: Connection, job_id: str) -> int:
     mark = connection.storage.placeholder
     (count,) = connection.fetch_one(
         f"SELECT count(*) FROM zapdb_ranges WHERE job = {mark} AND state = {mark}"
-        f" AND expires_at > ({connection.storage.clock_sql})",
+        f" AND expires_at > ({connection.storage.dialect.clock_sql})",
         (job_id, RUNNING),
     )
     return max(1, int(count))

@@ -294,7 +294,7 @@ def run_locally(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> None:
     """The local runner: threads of this process; SQLite has room for one writer only."""
-    count = workers or (1 if storage.dialect == "sqlite" else os.cpu_count() or 1)
+    count = workers or (1 if storage.dialect.name == "sqlite" else os.cpu_count() or 1)
     owner = Owner.here()
 
     def run_ranges(work: Work) -> None:

@@ -125,7 +125,7 @@ class LatencyProbe:
         began = time.monotonic()
         # As an application writes: on PostgreSQL, all of it in one round trip.
         with self._storage.transaction(TransactionMode.WRITE) as connection:
-            mark, clock = self._storage.placeholder, self._storage.clock_sql
+            mark, clock = self._storage.placeholder, self._storage.dialect.clock_sql
             connection.send(
                 "INSERT INTO zapdb_probes"
                 " (job, worker, owner, latency_us, share_percent, probed_at)"

@@ -246,7 +246,7 @@ class _Sample:
     def _write_batch(self, keys: list[bytes], connection: Connection) -> int:
         """Records that a writer has at this moment are left out."""
         bound, marks = self._bound, ", ".join([connection.storage.placeholder] * len(keys))
-        batch = connection.storage.lock_records(
+        batch = connection.storage.dialect.lock_records(
             connection,
             bound.records.name,
             f"tenant = {bound.catalog.tenant} AND key IN ({marks})",

@@ -147,7 +147,9 @@ def _note(
     """The statement that notes progress, and its parameters."""
     mark = connection.storage.placeholder
     end, ends = ("IS NULL", ()) if claimed.upper is None else (f"= {mark}", (claimed.upper,))
-    sql = _NOTE.format(mark=mark, clock=connection.storage.clock_sql, lease_us=lease_us(), end=end)
+    sql = _NOTE.format(
+        mark=mark, clock=connection.storage.dialect.clock_sql, lease_us=lease_us(), end=end
+    )
     return sql, (
         resume_after,
         counted.read,

@@ -413,7 +413,7 @@ class _RangeRun:
         """Look at the catalog: its version, the number of its newest row, and the time."""
         return connection.fetch_later(
             "SELECT version, (SELECT value FROM zapdb_counters WHERE name = 'seq'),"
-            f" ({self.storage.clock_sql})"
+            f" ({self.storage.dialect.clock_sql})"
             f" FROM zapdb_catalog_versions WHERE tenant = {self.work.job.tenant}"
         )
 

@@ -146,7 +146,7 @@ class Work(ABC):
         The places of records are their keys.
         """
         condition, parameters = self.range_condition(lower, upper)
-        return self.storage.lock_records(
+        return self.storage.dialect.lock_records(
             connection, self.records.name, condition, parameters, limit, of_held=of_held
         )
 

@@ -188,7 +188,7 @@ class ChangeLog:
     def __init__(self, storage: Storage, tenant: int) -> None:
         self.storage = storage
         self.tenant = int(tenant)
-        self.is_numbered = storage.dialect == "sqlite"
+        self.is_numbered = storage.dialect.name == "sqlite"
         """Whether a transaction's number is its stamp."""
 
     # Where it begins
@@ -432,8 +432,9 @@ class ChangeLog:
             " ON c.tenant = t.tenant AND c.transaction_number = t.number"
             f" WHERE t.tenant = {self.tenant} AND ({condition}) LIMIT {CHANGES_COUNTED_MAX}"
         )
+        clock_sql = self.storage.dialect.clock_sql
         count, oldest, now = connection.fetch_one(
-            f"SELECT count(*), min(made_at), ({self.storage.clock_sql}) FROM ({rows}) AS behind",
+            f"SELECT count(*), min(made_at), ({clock_sql}) FROM ({rows}) AS behind",
             parameters,
         )
         waited = 0.0 if oldest is None else max(0.0, (now - as_number(oldest)) / 1e6)

@@ -69,7 +69,7 @@ def transaction_number_sql(connection: Connection) -> str:
 
 def ensure_incarnation(storage: Storage) -> None:
     """See that this server has an incarnation: two queries, unless the database was moved to it."""
-    if storage.dialect == "sqlite" or storage.read_only:
+    if storage.dialect.name == "sqlite" or storage.read_only:
         return
     storage.incarnation = None  # to be read again
     server = read_server(storage.connection())
@@ -102,9 +102,10 @@ def _is_here(connection: Connection, server: str) -> bool:
 
 def _begin_incarnation(connection: Connection, server: str) -> None:
     mark = connection.storage.placeholder
+    clock_sql = connection.storage.dialect.clock_sql
     connection.run(
         "INSERT INTO zapdb_incarnations (number, server, began_by, began_at)"
-        f" SELECT coalesce(max(number), -1) + 1, {mark}, {_ID}, ({connection.storage.clock_sql})"
+        f" SELECT coalesce(max(number), -1) + 1, {mark}, {_ID}, ({clock_sql})"
         " FROM zapdb_incarnations",
         (server,),
     )

@@ -194,7 +194,7 @@ class NumberedMoments(Moments):
 
     def raise_watermark(self, connection: Connection) -> None:
         connection.run(
-            f"UPDATE zapdb_counters SET value = max(value, ({self.log.storage.clock_sql}))"
+            f"UPDATE zapdb_counters SET value = max(value, ({self.log.storage.dialect.clock_sql}))"
             " WHERE name = 'change_at'"
         )
 

@@ -301,7 +301,7 @@ class PendingChanges:
     ) -> None:
         """Write the changes of a savepoint; at the end, the transaction, too."""
         coalesce = _COALESCE if self._spilled else ""
-        if connection.storage.dialect == "sqlite":
+        if connection.storage.dialect.name == "sqlite":
             self._write_sqlite(connection, made, tenants, coalesce)
         else:
             self._write_postgresql(connection, made, tenants, coalesce)
@@ -329,7 +329,7 @@ class PendingChanges:
         tenants: Sequence[int],
         coalesce: str,
     ) -> None:
-        clock, refused = connection.storage.clock_sql, partial(_moved_here, connection)
+        clock, refused = connection.storage.dialect.clock_sql, partial(_moved_here, connection)
         number = self._number(connection)
         if len(tenants) == len(made.changes) == 1 and not (self._spilled or made.replaced):
             (((tenant, table, key), change),) = made.changes.items()
@@ -362,14 +362,14 @@ class PendingChanges:
 
     def _number(self, connection: Connection) -> str:
         """Return the transaction's number as an SQL expression."""
-        if connection.storage.dialect == "sqlite":
+        if connection.storage.dialect.name == "sqlite":
             return str(self._ticked(connection)[0])
         return transaction_number_sql(connection)
 
     def _ticked(self, connection: Connection) -> tuple[int, int]:
         """Return the transaction's number and time on SQLite, drawn once for each transaction."""
         if self._tick is None:
-            sql = _TICK.format(clock=connection.storage.clock_sql)
+            sql = _TICK.format(clock=connection.storage.dialect.clock_sql)
             found = dict(connection.fetch_all(sql))
             for counter in ("change", "change_at"):
                 if counter not in found:
@@ -403,9 +403,11 @@ def append_event(connection: Connection, principal: str, event: LogEvent) -> Non
 
 
 def _pending_of(connection: Connection, principal: str) -> PendingChanges:
-    pending = connection.pending
+    transaction = connection.transaction
+    assert transaction is not None
+    pending = transaction.pending
     if pending is None:
-        pending = connection.pending = PendingChanges(principal)
+        pending = transaction.pending = PendingChanges(principal)
     assert isinstance(pending, PendingChanges)
     return pending
 

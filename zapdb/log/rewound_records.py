@@ -35,13 +35,13 @@ from zapdb.records.archive_cells import decode_archive
 from zapdb.storage.archives import ArchiveStatements
 from zapdb.storage.cells import as_bytes, as_number, optional_bytes, require_bytes
 from zapdb.storage.connection import Connection
+from zapdb.storage.dialect import SIZE, JoinedRows, KeySample, join_rows
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.statements import (
     VALUES_PER_STATEMENT,
     bounds_behind,
     catalog_version_sql,
 )
-from zapdb.storage.storage import SIZE, JoinedRows, KeySample, join_rows
 
 NO_VERSION: Final = -1
 """No tenant has this catalog version."""
@@ -298,7 +298,9 @@ class RewoundStatements(RecordStatements):
         were deleted since: `limit` of them, or all."""
         gone, parameters = self._gone_sql(lower, upper, order)
         gone += f" LIMIT {int(limit)}"
-        if not self.storage.is_remote:  # the version is read last: it is none after a pruning
+        if (
+            not self.storage.dialect.is_remote
+        ):  # the version is read last: it is none after a pruning
             local = connection.fetch_all(gone, parameters)
             version = self.read_catalog_version(connection)
             return version, {as_bytes(key): as_bytes(before) for key, before in local}

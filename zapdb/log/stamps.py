@@ -185,7 +185,7 @@ def add_stamp(connection: Connection, tenant: int, *, may_be_empty: bool = False
     last = read_stamp(connection, tenant) or NO_STAMP
     text, first, asking, now = connection.fetch_one(
         f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL},"
-        f" pg_current_xact_id_if_assigned()::text::bigint, ({storage.clock_sql})"
+        f" pg_current_xact_id_if_assigned()::text::bigint, ({storage.dialect.clock_sql})"
     )
     snapshot = LogSnapshot.here(text, first, asking)
     if snapshot.xmax < last.snapshot.xmax:

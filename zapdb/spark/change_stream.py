@@ -191,7 +191,7 @@ class ChangesReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._context.check_process()
             place = self._options.place
             self._db = open_to_read(place.database, place.tenant)
-            self._context.check_place(self._db._storage.dialect)
+            self._context.check_place(self._db._storage.dialect.name)
         return self._db
 
     def __getstate__(self) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def snapshot(
         number = read_database_id(db._storage.connection())
         handle = stack.enter_context(db.snapshot())
         with handle._session.connected() as connection:
-            exported = db._storage.export_snapshot(connection)
+            exported = db._storage.engine.export_snapshot(connection)
         held = HeldSnapshot(exported=exported)
         if exported is None:
             stack.pop_all().close()  # the copy is what is read

@@ -110,7 +110,7 @@ def opened_for_reading(context: DriverContext, place: Place) -> Iterator[Snapsho
     with ExitStack() as stack:
         with _explaining_path(place.database):
             db = stack.enter_context(KEPT_OPEN.using(opening))
-        context.check_place(db._storage.dialect)
+        context.check_place(db._storage.dialect.name)
         held = None
         if context.held:
             held = context.held.get(read_database_id(db._storage.connection()))

@@ -79,7 +79,7 @@ class DatabaseOpening(Opening[Database]):
     def open(self) -> Database:
         db = open_database(self.address, tenant=self.tenant, read_only=self.read_only)
         if self.snapshot is not None:
-            db._storage.import_snapshot(self.snapshot)
+            db._storage.engine.import_snapshot(self.snapshot)
         return db
 
     def close(self, opened: Database) -> None:

@@ -73,7 +73,7 @@ def read_past(
         offer = _offer(past, table, as_text)
         if offer is None:
             return None
-        refuse_file_on_cluster(session.sparkContext.master or "", db._storage.dialect)
+        refuse_file_on_cluster(session.sparkContext.master or "", db._storage.dialect.name)
         return _plan(session, offer, as_text)
 
     frame = retry_if_compacted(past._session, read)
@@ -137,7 +137,7 @@ def _load_rewound(
     partitions: int | None,
 ) -> DataFrame:
     moment, table = read
-    given = {"database": db._storage.full_address(), "tenant": db._tenant}
+    given = {"database": db._storage.engine.full_address(), "tenant": db._tenant}
     given |= {"at": moment, "table": table, "as_text": ",".join(as_text)}
     if partitions is not None:
         given["partitions"] = str(partitions)

@@ -92,7 +92,7 @@ class ZapdbReader(Sent, DataSourceReader):
                 return [RangePartition((WHOLE_TABLE,), proof)]
             # A SQLite file has one partition, unless what is read never changes: the past, or a
             # copy that the driver holds.
-            is_file = snapshot._session.storage.dialect == "sqlite"
+            is_file = snapshot._session.storage.dialect.name == "sqlite"
             is_single = is_file and options.at is None and not self._context.holds(snapshot)
             plan = plan_ranges(
                 table,

@@ -83,7 +83,7 @@ def _run_open_ranges(
 ) -> list[TaskReport]:
     tasks = _count_tasks(spark, storage, job, len(numbers))
     are_few = len(numbers) < tasks
-    task = RangeTask(storage.full_address(), job.id, batch_records_max, are_few)
+    task = RangeTask(storage.engine.full_address(), job.id, batch_records_max, are_few)
     try:
         found = spark.sparkContext.parallelize(numbers, tasks).mapPartitions(task).collect()
     except Exception as error:  # any error of Spark for a task that failed
@@ -107,7 +107,7 @@ def _count_tasks(spark: SparkSession, storage: Storage, job: Job, ranges: int) -
     but fewer than one per range, because starting a task takes about as long as a quarter of a
     range. Where ranges are fewer than cores, one task for each core: those without a range take the
     rest of another's, if there are records enough."""
-    if storage.dialect == "sqlite":
+    if storage.dialect.name == "sqlite":
         return 1  # it has room for one writer
     cores = spark.sparkContext.defaultParallelism
     if ranges < cores and job.records >= 2 * SPLIT_RECORDS_MIN:

@@ -71,7 +71,7 @@ def start_session_for(storage: Storage, master: str | None = None) -> SparkSessi
     session = find_session()
     if session is None:
         if SUBMITTED not in os.environ:
-            refuse_file_on_cluster(master or LOCAL_MASTER, storage.dialect)
+            refuse_file_on_cluster(master or LOCAL_MASTER, storage.dialect.name)
         session = start_session(master)
     refuse_other_master(session, master)  # jobs need no data sources: it may do without
     check_session(session, storage)
@@ -191,4 +191,4 @@ def check_session(spark: SparkSession, storage: Storage) -> None:
     """Raise `UsageError` for a session that is not suitable for a writing job."""
     refuse_speculation(is_speculative(spark))
     master = spark.sparkContext.getConf().get("spark.master", "") or ""
-    refuse_file_on_cluster(master, storage.dialect)
+    refuse_file_on_cluster(master, storage.dialect.name)

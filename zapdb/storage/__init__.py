@@ -10,6 +10,7 @@ from zapdb.storage.addresses import find_engine, read_address
 from zapdb.storage.archives import ArchiveStatements
 from zapdb.storage.blobs import BlobStatements
 from zapdb.storage.connection import Connection, PendingRows
+from zapdb.storage.dialect import KeySample, LockedRecords, OfHeld
 from zapdb.storage.driver_errors import (
     DuplicateKey,
     Explain,
@@ -22,7 +23,7 @@ from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.private_file import PrivateFile, is_in_memory
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.sqlite import SQLite
-from zapdb.storage.storage import KeySample, LockedRecords, OfHeld, Storage
+from zapdb.storage.storage import Storage
 from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
 from zapdb.storage.transaction_modes import TransactionMode
 
@@ -64,17 +65,17 @@ def connect(
     url = read_address("sqlite:///:memory:" if address == ":memory:" else address)
     if find_engine(url) == "sqlite":
         if not is_in_memory(url):
-            return SQLite(url, read_only=read_only, connections_max=connections_max)
+            return Storage(SQLite(url, read_only=read_only), connections_max=connections_max)
         if read_only:
             raise UsageError(
                 "a database in memory is empty at first, so read_only is of no use",
                 hint="leave out read_only, or give a file: sqlite:///path/to/file.db",
             )
         private = PrivateFile()
-        return SQLite(private.url, connections_max=connections_max, private=private)
+        return Storage(SQLite(private.url, private=private), connections_max=connections_max)
     try:
         from zapdb.storage.postgresql import PostgreSQL
     except ImportError as missing:
         raise MissingExtra.named("postgres", "psycopg") from missing
     url = url.set(drivername="postgresql+psycopg")
-    return PostgreSQL(url, read_only=read_only, connections_max=connections_max)
+    return Storage(PostgreSQL(url, read_only=read_only), connections_max=connections_max)

@@ -67,10 +67,10 @@ class ArchiveStatements:
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         """Delete the archived values of records that are deleted."""
-        storage, rows = connection.storage, [(key,) for key in keys]
+        dialect, rows = connection.storage.dialect, [(key,) for key in keys]
         for field in self.fields:
             where = f"tenant = {self._records.tenant} AND field = {int(field)}"
-            storage.delete_rows(connection, "zapdb_archives", where, ["key"], rows)
+            dialect.delete_rows(connection, "zapdb_archives", where, ["key"], rows)
 
     def load(self, connection: Connection, key: bytes) -> tuple[bytes | None, dict[int, bytes]]:
         """Return a record, or None if it does not exist, and its archived values by field

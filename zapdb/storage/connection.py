@@ -1,4 +1,4 @@
-"""A connection, and the statements that run on it.
+"""A connection, the transaction that it is in, and the statements that run on it.
 
 The half dozen statements of the hot path run on the driver's cursor; all others go through
 SQLAlchemy Core on the same connection.
@@ -10,21 +10,22 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy
 from sqlalchemy.engine.cursor import FullyBufferedCursorFetchStrategy
 
-from zapdb.errors import StorageError, ZapdbError
+from zapdb.errors import StorageError, TransactionConflict, ZapdbError
 from zapdb.storage.cells import check_rows
 from zapdb.storage.driver_errors import DuplicateKey, Refusal, StatementRefused, connection_lost
 from zapdb.storage.interruption import Refusing, raise_interrupted
-from zapdb.storage.transaction_modes import TransactionMode
+from zapdb.storage.transaction_modes import PIPELINED_MODES, TransactionMode
 
 if TYPE_CHECKING:
     from zapdb.storage.open_transaction import OpenTransaction
     from zapdb.storage.own_writes import WritesToTell
-    from zapdb.storage.pipeline import Statement
+    from zapdb.storage.pipelined import PipelineQueue
     from zapdb.storage.savepoints import WrittenAtCommit
     from zapdb.storage.sequences import DrawnInside
     from zapdb.storage.storage import Storage
@@ -33,6 +34,43 @@ Rows = sqlalchemy.CursorResult[*tuple[Any, ...]]
 """The result of a statement of SQLAlchemy Core."""
 
 T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class TransactionState:
+    """A transaction that a connection is in, from the end of its BEGIN, or from when that is
+    queued."""
+
+    mode: TransactionMode
+    serial: int
+    """Identifies it in this process."""
+    began: float
+    """When, by the monotonic clock."""
+    pending: WrittenAtCommit | None = None
+    """Its changes for the change log."""
+    to_tell: WritesToTell | None = None
+    """What it has written, to be told to iterations that are under way."""
+    drawn: DrawnInside | None = None
+    """The blocks of sequences that it drew itself."""
+    token: Any = None
+    """The commit token that tells the outcome of its COMMIT, if one was requested."""
+    checked: dict[object, int] = field(default_factory=dict)
+    """The writers that have checked whether they may write in it."""
+    pinned: dict[object, Any] = field(default_factory=dict)
+    """The tenant catalogs as of its snapshot, by the object that loaded them."""
+    is_rollback_only: bool = False
+    """Whether rolling back a savepoint failed, so that all of it must be rolled back."""
+    is_committing: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Loan:
+    """One of the places of open transactions, which a connection has."""
+
+    of: weakref.ref[OpenTransaction] | None = None
+    """The transaction, once it has begun."""
+    dropped: weakref.finalize[..., Any] | None = None
+    """Gives the connection back when the transaction is dropped without being left."""
 
 
 class PendingRows:
@@ -62,76 +100,57 @@ class Connection:
 
     def __init__(self, storage: Storage, core: sqlalchemy.Connection) -> None:
         self.storage = storage
-        self.use(core)
-        self.keeper: threading.Thread | None = threading.current_thread()
-        """The thread that keeps it; None if it is lent to an open transaction."""
-        self.dropped: weakref.finalize[..., Any] | None = None
-        """Releases it when its open transaction is dropped without being left."""
-        self.lent_to: weakref.ref[OpenTransaction] | None = None
-        """The open transaction that it was lent to."""
-        self.has_place = False
-        """Whether it has one of the places of open transactions."""
+        self.transaction: TransactionState | None = None
+        """The transaction that it is in."""
+        self.keeper: threading.Thread | Loan | None = threading.current_thread()
+        """The thread that keeps it, or the place that it has; None while it lies idle."""
+        self.refused: Callable[[], object] | None = None
+        """Raises why no further statement may begin: its call was interrupted, or the database is
+        closed."""
         self.refusal: ZapdbError | None = None
-        """Why its statement was cancelled."""
-        self.is_interrupted = False
-        """Whether statements on it were cancelled, and are refused: it is never used again."""
-        self.is_abandoned = False
-        """Whether its thread ended inside a transaction, which was rolled back."""
-        self.is_rollback_only = False
-        """Whether rolling back a savepoint failed, so that the whole transaction must be rolled
-        back."""
-        self.mode: TransactionMode | None = None
-        self.is_refused = False
-        """Whether a statement of the last pipeline failed, so that no later one was run."""
+        """Why its present statement was cancelled."""
         self.uses = 0
         """The number of running statements of its thread; it must not be closed meanwhile."""
-        self.is_closing = False
-        """Whether no further statement may begin."""
-        self.is_committing = False
-        self.serial = 0
-        """Identifies its transaction, or the last one, in this process."""
-        self.holds_writer_lock = False
+        self.has_turn = False
         """Whether it has the turn to write, if the engine has a queue of writers."""
-        self.pending: WrittenAtCommit | None = None
-        """The changes of the transaction for the change log."""
-        self.to_tell: WritesToTell | None = None
-        """What the transaction has written, to be told to iterations that are under way."""
-        self.drawn: DrawnInside | None = None
-        """The blocks of sequences that the transaction, or the last one, drew itself."""
-        self.token: Any = None
-        """The commit token that tells the outcome of its COMMIT, if one was requested."""
-        self.checked: dict[object, int] = {}
-        """The writers that have checked whether they may write in its transaction."""
-        self.pinned: dict[object, Any] = {}
-        """The tenant catalogs as of its snapshot, by the object that loaded them."""
+        self.queue: PipelineQueue | None = storage.engine.make_queue(self)
+        """Queues the statements of writing transactions, if the engine can send several at once."""
+        self.use(core)
 
     def use(self, core: sqlalchemy.Connection) -> None:
         """Run all later statements on a connection that has just left the pool."""
         self.core = core
         self.driver: Any = core.connection.dbapi_connection
-        self.connected_after = self.storage.invalidation.connected_after(core)
-        self._executor = self.storage.executor(self.driver)
+        self.connected_after = self.storage.pool.invalidation.connected_after(core)
+        executor = self.storage.engine.executor(self.driver)
+        self._executor = executor if self.queue is None else self.queue.use(core, executor)
 
-    def interrupt(self) -> None:
-        """Refuse all statements from now on: the connection's call was interrupted."""
-        self.is_interrupted = True
-        self._executor = Refusing(raise_interrupted)
+    @property
+    def mode(self) -> TransactionMode | None:
+        """The kind of its transaction; None outside of one."""
+        return None if self.transaction is None else self.transaction.mode
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether statements on it were cancelled: it is never used again."""
+        return self.refused is raise_interrupted
+
+    def refuse(self, refused: Callable[[], object]) -> None:
+        """Refuse all statements from now on, by a function that raises the error; `uses` counts
+        those that are running."""
+        self.refused = refused
+        self._executor = Refusing(refused)
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Keep the connection from being closed while the block runs statements on it."""
         self.uses += 1
         try:
-            if self.is_closing:
-                self.storage.require_open()
+            if self.refused is not None and not self.is_interrupted:
+                self.refused()
             yield
         finally:
             self.uses -= 1
-
-    def close_for_statements(self) -> None:
-        """Begin no further statement: the database is closed; `uses` counts the running ones."""
-        self.is_closing = True
-        self._executor = Refusing(self.storage.require_open)
 
     def fetch_one(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         """Return the first row of a statement of the hot path, or None."""
@@ -177,6 +196,9 @@ class Connection:
         that needs an answer: a query, `flush`, or COMMIT. `refused` makes the error for an existing
         key; without it, `DuplicateKey` is raised.
         """
+        if self.queue is not None and self.is_pipelined:
+            self.queue.wait(sql, parameters, refused)
+            return
         try:
             self.run(sql, parameters)
         except DuplicateKey:
@@ -188,6 +210,10 @@ class Connection:
         self, sql: str, rows: Iterable[Sequence[Any]], refused: Refusal | None = None
     ) -> None:
         """Send the statement for each row of parameters."""
+        if self.queue is not None and self.is_pipelined:
+            for row in rows:
+                self.queue.wait(sql, row, refused)
+            return
         try:
             self.run_many(sql, rows)
         except DuplicateKey:
@@ -198,7 +224,10 @@ class Connection:
     def require(self, condition: str, parameters: Sequence[Any], refused: Refusal) -> None:
         """Continue only if a condition in SQL is true; else the error that `refused` makes is
         raised, here or at the point that `send` describes."""
-        if not self.fetch_one(f"SELECT {condition}", parameters)[0]:
+        if self.queue is not None and self.is_pipelined:
+            sql = f"SELECT 1 / (CASE WHEN {condition} THEN 1 ELSE 0 END)"
+            self.queue.wait(sql, parameters, refused)
+        elif not self.fetch_one(f"SELECT {condition}", parameters)[0]:
             raise refused()
 
     def fetch_later(
@@ -207,98 +236,127 @@ class Connection:
         """Ask a question whose answer is not needed before that of the next one: if the engine has
         pipelines, both are one round trip. It fails as `send` does; a division by zero in it is
         refused, too."""
-        return PendingRows(self, self.fetch_all(sql, parameters))
+        if self.queue is None or not self.is_pipelined:
+            return PendingRows(self, self.fetch_all(sql, parameters))
+        later = PendingRows(self)
+        self.queue.wait(sql, parameters, refused, later=later)
+        return later
 
     def flush(self) -> None:
         """Send the queued statements, and raise their error."""
+        if self.queue is not None:
+            self.queue.flush()
 
     @property
     def is_unbegun(self) -> bool:
         """Whether the BEGIN of its transaction is still queued."""
-        return False
+        return self.queue is not None and self.queue.is_unbegun
 
     @contextmanager
     def before_beginning(self) -> Iterator[bool]:
         """Run the block's statements before the BEGIN of the transaction, each by itself, if that
         is still queued; gives whether it is."""
-        yield False
+        if self.queue is None or not self.queue.is_unbegun:
+            yield False
+            return
+        queue_again = self.queue.put_aside()
+        try:
+            yield True
+        finally:
+            queue_again()
 
     @property
     def is_unused(self) -> bool:
         """Whether no statement has run in its transaction, because its BEGIN is still queued."""
-        return False
+        return self.queue is not None and self.queue.is_unused
 
     @property
     def is_waiting(self) -> bool:
         """Whether statements are queued."""
-        return False
-
-    can_pipeline = False
-    """Whether statements of writing transactions can be queued."""
+        return self.queue is not None and self.queue.is_waiting
 
     @property
     def is_pipelined(self) -> bool:
         """Whether statements are queued now."""
-        return False
+        return self.queue is not None and self.mode in PIPELINED_MODES
 
     def note_begun(self) -> None:
         """Note that the statements queued so far only begin the transaction."""
+        if self.queue is not None:
+            self.queue.note_begun()
+
+    def end_transaction(self) -> None:
+        """Note that its transaction has ended, or is not to be continued."""
+        transaction, self.transaction = self.transaction, None
+        if transaction is not None and transaction.drawn is not None:
+            transaction.drawn.is_open = False
+
+    def require_committable(self) -> None:
+        """Raise `TransactionConflict` if a savepoint could not be rolled back."""
+        if self.transaction is not None and self.transaction.is_rollback_only:
+            raise TransactionConflict(
+                "rolling back a savepoint failed, so the whole transaction was rolled back",
+                database=self.storage.shown_url,
+                hint="nothing was written; run it again",
+            )
 
     # Savepoints. If a statement about one fails, it is unknown which savepoints exist and what the
     # next rollback would undo, so the transaction must not be committed.
 
-    def take_unmade_savepoints(self) -> list[Statement]:
-        """Return the open savepoints that the server never made, because the transaction failed to
-        begin."""
-        return []
-
-    def make_savepoints(self, marks: list[Statement]) -> None:
-        """Begin the savepoints again in the transaction that was begun again."""
-
     def begin_savepoint(self) -> object:
         """Begin a savepoint; returns the object that rolls it back."""
-        self._run_or_abort("SAVEPOINT zapdb")
+        if self.queue is not None and self.is_pipelined:
+            return self.queue.begin_savepoint()
+        with self._or_abort():
+            self.run("SAVEPOINT zapdb")
         return None
 
     def release_savepoint(self) -> None:
-        self._run_or_abort("RELEASE SAVEPOINT zapdb")
+        if self.queue is not None and self.is_pipelined:
+            self.queue.release_savepoint()
+            return
+        with self._or_abort():
+            self.run("RELEASE SAVEPOINT zapdb")
 
     def undo_savepoint(self, mark: object) -> None:
         """Roll back to a savepoint, and end it."""
-        if not self.is_rollback_only:
-            self._run_or_abort("ROLLBACK TO SAVEPOINT zapdb")
-            self._run_or_abort("RELEASE SAVEPOINT zapdb")
-            if self.drawn is not None:
-                self._draw_again(self.drawn)
+        if self.queue is not None and self.is_pipelined:
+            self.queue.undo_savepoint(mark)
+            return
+        transaction = self.transaction
+        if transaction is None or transaction.is_rollback_only:
+            return
+        with self._or_abort():
+            self.run("ROLLBACK TO SAVEPOINT zapdb")
+            self.run("RELEASE SAVEPOINT zapdb")
+            if transaction.drawn is not None:
+                transaction.drawn.draw_again(self.driver, self.storage.placeholder)
 
-    def _draw_again(self, drawn: DrawnInside) -> None:
+    @contextmanager
+    def _or_abort(self) -> Iterator[None]:
+        transaction = self.transaction
         try:
-            drawn.draw_again(self.driver, self.storage.placeholder)
+            yield
         except BaseException:
-            self.is_rollback_only = True
-            raise
-
-    def _run_or_abort(self, sql: str) -> None:
-        try:
-            self.run(sql)
-        except BaseException:
-            self.is_rollback_only = True
+            if transaction is not None:
+                transaction.is_rollback_only = True
             raise
 
     def run_many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
+        self.flush()
         try:
             with self.in_use():
-                self.storage.execute_many(self.driver, sql, rows)
+                self.storage.engine.execute_many(self.driver, sql, rows)
         except Exception as error:
             raise self.meaning(error) from error
 
     def copy(self, sql: str, data: Iterable[bytes], refused: Refusal | None = None) -> None:
         """Send rows to the server by a statement that takes them, after all queued ones; only where
         the engine has such statements."""
+        self.flush()
         try:
-            self.flush()
             with self.in_use():
-                self.storage.copy_in(self.driver, sql, data)
+                self.storage.engine.copy_in(self.driver, sql, data)
         except Exception as error:
             meaning = self.meaning(error)
             if refused is None or not isinstance(meaning, DuplicateKey):
@@ -307,6 +365,8 @@ class Connection:
 
     def core_execute(self, statement: sqlalchemy.Executable) -> Rows:
         """Execute a statement of SQLAlchemy Core, and fetch its rows."""
+        if self.queue is not None:
+            self.queue.flush()
         try:
             return self._core_execute(statement)
         except Exception as error:  # of the driver, too: while fetching, or after it was lost
@@ -332,8 +392,8 @@ class Connection:
     def _retry_on_new_connection(self, error: Exception, question: Callable[[], T]) -> T:
         """Repeat a statement on a new connection, if the old one was lost outside a transaction;
         else raise the meaning of `error`."""
-        is_over = self.mode is not None or self.is_interrupted
-        if is_over or not self.storage.reconnect(self):
+        is_over = self.transaction is not None or self.is_interrupted
+        if is_over or not self.storage.pool.reconnect(self):
             raise self.meaning(error) from error
         try:
             return question()
@@ -347,15 +407,16 @@ class Connection:
             return refusal
         # A lost connection is replaced, but not inside a transaction: the transaction's later
         # statements must not succeed on another connection.
-        if self.mode is None and self.storage.is_lost(self.driver):
-            self.storage.discard_connection(self)
+        engine, transaction = self.storage.engine, self.transaction
+        if transaction is None and engine.is_lost(self.driver):
+            self.storage.pool.discard_connection(self)
         if isinstance(error, ZapdbError | StatementRefused | DuplicateKey):  # not of the driver
             return error
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             error = error.orig or error
-        found = self.storage.translate(error)
-        is_writing = self.mode is not None and not self.mode.only_reads
+        found = engine.translate(error)
+        is_writing = transaction is not None and not transaction.mode.only_reads
         # Nothing was committed, so it can be repeated; but a full disk stays full.
-        if is_writing and type(found) is StorageError and self.storage.is_lost(self.driver):
+        if is_writing and type(found) is StorageError and engine.is_lost(self.driver):
             return connection_lost(self.storage.shown_url, str(error))
         return found

@@ -27,12 +27,12 @@ def index_table_name(entry_table: int) -> str:
 
 
 def create_record_table(connection: Connection, number: int) -> None:
-    connection.run(connection.storage.create_record_table_sql(record_table_name(number)))
+    connection.run(connection.storage.dialect.create_record_table_sql(record_table_name(number)))
 
 
 def create_index_table(connection: Connection, entry_table: int, *, unique: bool) -> None:
     name = index_table_name(entry_table)
-    connection.run(connection.storage.create_index_table_sql(name, unique=unique))
+    connection.run(connection.storage.dialect.create_index_table_sql(name, unique=unique))
 
 
 def drop_index_table(connection: Connection, entry_table: int) -> None:
@@ -42,8 +42,8 @@ def drop_index_table(connection: Connection, entry_table: int) -> None:
 def list_tenant_tables(connection: Connection) -> dict[str, list[str]]:
     """Return all tables with a column `tenant`, with the other columns of their keys."""
     found = {}
-    inspector, schema = sqlalchemy.inspect(connection.core), connection.storage.home_name
-    for name in connection.storage.table_names(connection):
+    inspector, schema = sqlalchemy.inspect(connection.core), connection.storage.dialect.home_name
+    for name in connection.storage.dialect.table_names(connection):
         columns = [column["name"] for column in inspector.get_columns(name, schema)]
         if "tenant" in columns:
             key = inspector.get_pk_constraint(name, schema)["constrained_columns"]
@@ -80,7 +80,9 @@ def delete_index_entries(connection: Connection, entry_table: int, tenant: int, 
 
 def list_record_tables(connection: Connection) -> list[int]:
     """Return the numbers of all existing record tables, also of retired ones."""
-    found = (RECORD_TABLE.fullmatch(name) for name in connection.storage.table_names(connection))
+    found = (
+        RECORD_TABLE.fullmatch(name) for name in connection.storage.dialect.table_names(connection)
+    )
     return sorted(int(match[1]) for match in found if match)
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import urllib.parse
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -81,12 +82,19 @@ class DatabaseFile:
     def note(self) -> None:
         """Remember the file at the path as the opened one; later calls change nothing."""
         if self._identity is None:
-            self._identity = self._look()
+            with suppress(OSError):
+                found = os.stat(self.path)  # noqa: PTH116 - as `is_replaced`
+                self._identity = found.st_dev, found.st_ino
 
-    @property
     def is_replaced(self) -> bool:
         """Return whether the file at the path is another one than the opened file."""
-        return self._identity is not None and self._look() != self._identity
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - each transaction does it; half the time
+        except (FileNotFoundError, NotADirectoryError):
+            return self._identity is not None
+        except OSError:  # unknown: SQLite will raise the error
+            return False
+        return self._identity not in (None, (found.st_dev, found.st_ino))
 
     def replaced(self) -> DatabaseReplaced:
         """Return the error for a replaced file."""
@@ -100,15 +108,6 @@ class DatabaseFile:
             f"remove {self.path}-wal and {self.path}-shm, which belong to the former "
             "file, and open it again",
         )
-
-    def _look(self) -> tuple[int, int] | None:
-        try:
-            found = os.stat(self.path)  # noqa: PTH116 - each transaction does it; half the time
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError:  # unknown: SQLite will raise the error
-            return self._identity
-        return found.st_dev, found.st_ino
 
 
 def _split(uri: str) -> tuple[str, dict[str, str]]:

@@ -25,7 +25,7 @@ DIGITS: Final = 32
 def read_place(connection: Connection) -> str:
     """Return a digest of where the database of a connection is."""
     storage: Storage = connection.storage
-    if storage.dialect == "sqlite":
+    if storage.dialect.name == "sqlite":
         ((_, _, path), *_) = connection.fetch_all("PRAGMA database_list")
         parts = [os.path.realpath(path), os.stat(path).st_ino]  # noqa: PTH116 - of a text
     else:

@@ -39,13 +39,13 @@ class EntryStatements:
     def __init__(
         self, storage: Storage, entry_table: int, records: RecordStatements, *, unique: bool = False
     ) -> None:
-        self.storage = storage
+        self.dialect = storage.dialect
         self.unique = unique
         self.tenant = records.tenant
         self.entry_table = entry_table
         self.name = index_table_name(entry_table)
         self.records = records
-        mark, mine = storage.placeholder, f"tenant = {self.tenant}"
+        mark, mine = self.dialect.placeholder, f"tenant = {self.tenant}"
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
         self.delete_sql = (
             f"DELETE FROM {self.name} WHERE {mine} AND key = {mark} AND record = {mark}"
@@ -65,18 +65,18 @@ class EntryStatements:
         if len(rows) == 1:
             connection.send(self.insert_sql, rows[0], refused)
             return
-        self.storage.insert_rows(connection, self.name, "key, record", self.tenant, rows, refused)
+        self.dialect.insert_rows(connection, self.name, "key, record", self.tenant, rows, refused)
 
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
     ) -> tuple[int, int]:
         """Return the catalog version, and the number of entries with lower ≤ key < upper, at most
         `limit`."""
-        where, parameters = between(self.storage.placeholder, self.tenant, lower, upper)
+        where, parameters = between(self.dialect.placeholder, self.tenant, lower, upper)
         return count_rows(connection, self.records.version_sql, self.name, where, parameters, limit)
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
-        return self.storage.insert_entries_if_absent(connection, self.name, self.tenant, rows)
+        return self.dialect.insert_entries_if_absent(connection, self.name, self.tenant, rows)
 
     def delete_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Delete entries by their keys and their records' keys."""
@@ -84,7 +84,7 @@ class EntryStatements:
             connection.send(self.delete_sql, rows[0])
             return
         mine = f"tenant = {self.tenant}"
-        self.storage.delete_rows(connection, self.name, mine, ["key", "record"], rows)
+        self.dialect.delete_rows(connection, self.name, mine, ["key", "record"], rows)
 
     def delete_of(self, connection: Connection, record_key: bytes) -> None:
         """Delete all entries of a record, whatever their keys are; reads the tenant's entries."""
@@ -94,7 +94,7 @@ class EntryStatements:
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(record key, record) of up to `limit` entries in any of the ranges, low ≤ key < high."""
-        rows = self.storage.fetch_entries(
+        rows = self.dialect.fetch_entries(
             connection, self.name, self.records.name, self.tenant, ranges, limit
         )
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
@@ -112,7 +112,7 @@ class EntryStatements:
         found = set[tuple[bytes, bytes]]()
         for start in range(0, len(rows), VALUES_PER_STATEMENT):
             some = rows[start : start + VALUES_PER_STATEMENT]
-            there = self.storage.find_entries(connection, self.name, self.tenant, some)
+            there = self.dialect.find_entries(connection, self.name, self.tenant, some)
             found.update((as_bytes(key), as_bytes(record)) for key, record in there)
         return found
 
@@ -138,7 +138,7 @@ class EntryStatements:
 
     def slice_entries(self, connection: Connection, every: int) -> list[bytes]:
         """Return the place of every n-th entry, in order."""
-        mark = self.storage.placeholder
+        mark = self.dialect.placeholder
         rows = connection.fetch_all(
             "SELECT key, record FROM (SELECT key, record,"
             f" row_number() OVER (ORDER BY key, record) AS at FROM {self.name}"
@@ -189,8 +189,8 @@ class EntryStatements:
         for operator, place in ((">", after), ("<=", last)):
             if place is not None:
                 conditions.append(
-                    f"(x.key, x.record) {operator} ({self.storage.placeholder},"
-                    f" {self.storage.placeholder})"
+                    f"(x.key, x.record) {operator} ({self.dialect.placeholder},"
+                    f" {self.dialect.placeholder})"
                 )
                 parameters += unpack_entry(place)
         return " AND ".join(conditions), parameters
@@ -252,12 +252,12 @@ class EntryStatements:
 
     def make_key_sql(self, limit: int, *, descending: bool) -> str:
         """Return the statement for the page of the first entries with one very key."""
-        return self._join_records([f"x.key = {self.storage.placeholder}"], limit, descending)
+        return self._join_records([f"x.key = {self.dialect.placeholder}"], limit, descending)
 
     def _make_page_sql(
         self, has_lower: bool, has_upper: bool, has_after: bool, limit: int, descending: bool
     ) -> str:
-        mark, behind = self.storage.placeholder, "<" if descending else ">"
+        mark, behind = self.dialect.placeholder, "<" if descending else ">"
         conditions = list[str]()
         if has_lower:
             conditions.append(f"x.key >= {mark}")
@@ -279,7 +279,7 @@ class EntryStatements:
             f" WHERE {' AND '.join((f'x.tenant = {self.tenant}', *conditions))}"
             f" ORDER BY {order} LIMIT {int(limit)}"
         )
-        if not self.storage.is_remote:
+        if not self.dialect.is_remote:
             return f"SELECT ({version_sql}), {columns}{page}"
         # A page without an entry has the version, too: asking for it would be a round trip more.
         return (

@@ -20,10 +20,10 @@ Granted = Callable[[], object]
 """Called once, by the thread that gave up a place, when the caller has it."""
 
 
-class MayHoldWriterLock(Protocol):
+class MayHaveTurn(Protocol):
     """An object that may hold a single place."""
 
-    holds_writer_lock: bool
+    has_turn: bool
 
 
 class FairSemaphore:
@@ -119,13 +119,13 @@ class FairSemaphore:
                 return True
             return False
 
-    def release(self, of: MayHoldWriterLock | None = None) -> None:
+    def release(self, of: MayHaveTurn | None = None) -> None:
         """Give up a place; the place of a holder is given up once, by the first call."""
         with self.guard:
             if of is not None:
-                if not of.holds_writer_lock:
+                if not of.has_turn:
                     return
-                of.holds_writer_lock = False
+                of.has_turn = False
             self.holder = None
             self.free += 1
             if self._waiting:

@@ -8,7 +8,9 @@ that was begun on that loop and that no call is using, it waits for itself.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import weakref
 from collections.abc import Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +22,7 @@ from zapdb.storage.transaction_owners import in_no_transaction, running_loop
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
-    from zapdb.storage.lending import TransactionPool
+    from zapdb.storage.pool import Pool
 
 BLOCKING_SQL: Final = (
     "WITH RECURSIVE blocking(pid) AS (SELECT unnest({of}) UNION"
@@ -29,6 +31,18 @@ BLOCKING_SQL: Final = (
 """The sessions of a PostgreSQL server that a session waits for, directly or indirectly."""
 
 _NOTHING: Final = nullcontext()
+
+OPENED: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()
+"""The pools of all databases that are open in this process."""
+
+
+def _abandon_after_fork() -> None:
+    for pool in list(OPENED):
+        pool.abandon_after_fork()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which can't fork
+    os.register_at_fork(after_in_child=_abandon_after_fork)
 
 
 def refuse_waiting(blocker: OpenTransaction) -> UsageError:
@@ -42,22 +56,18 @@ def refuse_waiting(blocker: OpenTransaction) -> UsageError:
     )
 
 
-def find_stuck(opened: Collection[TransactionPool]) -> list[OpenTransaction]:
+def find_stuck() -> list[OpenTransaction]:
     """Return the open transactions that only the event loop of this thread could end."""
     loop = running_loop()
-    return [] if loop is None else _list_stuck(opened, loop)
+    return [] if loop is None else _list_stuck(loop)
 
 
-def _list_stuck(
-    opened: Collection[TransactionPool], loop: asyncio.AbstractEventLoop
-) -> list[OpenTransaction]:
-    return [one for one in _list_of_loop(opened, loop) if not one.is_in_use]
+def _list_stuck(loop: asyncio.AbstractEventLoop) -> list[OpenTransaction]:
+    return [one for one in _list_of_loop(loop) if not one.is_in_use]
 
 
-def _list_of_loop(
-    opened: Collection[TransactionPool], loop: asyncio.AbstractEventLoop
-) -> list[OpenTransaction]:
-    found = (one for pool in list(opened) for one in pool.list_open())
+def _list_of_loop(loop: asyncio.AbstractEventLoop) -> list[OpenTransaction]:
+    found = (one for pool in list(OPENED) for one in pool.list_open())
     return [one for one in found if one.is_of_loop(loop)]
 
 
@@ -82,31 +92,21 @@ def _find_session(connection: Connection) -> tuple[object, int]:
         return None, 0
 
 
-def watch_loop(
-    pool: TransactionPool, opened: Collection[TransactionPool], connection: Connection
-) -> AbstractContextManager[object]:
+def watch_loop(connection: Connection) -> AbstractContextManager[object]:
     """While the block runs statements on a PostgreSQL connection, check whether they can ever
     finish."""
     loop = running_loop()
     if loop is None:
         return _NOTHING
     # Also transactions in use by a thread, because it may finish before this statement.
-    others = [one for one in _list_of_loop(opened, loop) if one.connection is not connection]
-    return LoopWatch(pool, opened, connection, loop) if others else _NOTHING
+    others = [one for one in _list_of_loop(loop) if one.connection is not connection]
+    return LoopWatch(connection, loop) if others else _NOTHING
 
 
 class LoopWatch:
     """A thread that cancels the statement of a connection if it can never finish."""
 
-    def __init__(
-        self,
-        pool: TransactionPool,
-        opened: Collection[TransactionPool],
-        connection: Connection,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._pool = pool
-        self._opened = opened
+    def __init__(self, connection: Connection, loop: asyncio.AbstractEventLoop) -> None:
         self._connection = connection
         self._loop = loop
         self._done = threading.Event()
@@ -126,7 +126,7 @@ class LoopWatch:
 
     def _run(self) -> None:
         while not self._done.wait(LOOP_WAIT_SECONDS):
-            stuck = _list_stuck(self._opened, self._loop)
+            stuck = _list_stuck(self._loop)
             try:
                 blocking = self._find_blocking()
             except (
@@ -146,7 +146,8 @@ class LoopWatch:
     def _find_blocking(self) -> list[int]:
         _, pid = _find_session(self._connection)
         try:
-            found: list[Any] = self._pool.own_connection().fetch_all(BLOCKING_SQL.format(pid=pid))
+            own = self._connection.storage.own_connection()
+            found: list[Any] = own.fetch_all(BLOCKING_SQL.format(pid=pid))
         finally:
-            self._pool.release_connection()
+            self._connection.storage.release_connection()
         return [int(row[0]) for row in found]

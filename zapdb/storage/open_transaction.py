@@ -21,8 +21,8 @@ from zapdb.storage.transaction_owners import Caller, current_owner, find_begun, 
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
+    from zapdb.storage.storage import Storage
     from zapdb.storage.transaction_modes import TransactionMode
-    from zapdb.storage.transactions import Transactions
 
 ONE_AT_A_TIME_HINT: Final = (
     "one thread or task uses a handle at a time: wait for the other call, or begin a transaction "
@@ -41,7 +41,7 @@ class OpenTransaction:
     """An open transaction or snapshot, and the caller that began it."""
 
     def __init__(
-        self, storage: Transactions, connection: Connection, mode: TransactionMode, caller: Caller
+        self, storage: Storage, connection: Connection, mode: TransactionMode, caller: Caller
     ) -> None:
         self.storage = storage
         self.connection = connection
@@ -90,7 +90,7 @@ class OpenTransaction:
     @property
     def is_here(self) -> bool:
         """Whether it was begun in this task or thread, and in this context."""
-        return self.is_mine and find_begun(self.storage) is self
+        return self.is_mine and find_begun(self.storage.pool) is self
 
     def is_of_loop(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether it was begun on this event loop."""
@@ -102,12 +102,12 @@ class OpenTransaction:
 
         Raises `UsageError` if it has ended, or if another thread is using it.
         """
-        local = self.storage.local
+        local = self.storage.pool.local
         if local.active is self and not self.is_ended:
             yield self.connection
             return
-        self.require_open()
         if not self._in_use.acquire(blocking=False):
+            self.require_open()
             raise UsageError(
                 f"another thread is using the {self.name}",
                 begun_at=self.place,
@@ -116,7 +116,7 @@ class OpenTransaction:
         previous, local.active = local.active, self
         try:
             self.require_open()
-            with self.storage.refusing_deadlock(self.connection):
+            with self.storage.engine.refusing_deadlock(self.connection):
                 yield self.connection
         finally:
             local.active = previous
@@ -138,7 +138,7 @@ class OpenTransaction:
     @contextmanager
     def waiting_for_call(self) -> Iterator[None]:
         """In the block, the caller works outside of the transaction, which waits for this work."""
-        local = self.storage.local
+        local = self.storage.pool.local
         previous, local.held_up = local.held_up, self
         try:
             yield

@@ -59,6 +59,8 @@ class WritesToTell:
     def __init__(self) -> None:
         self._batches: list[tuple[int, TableId, Sequence[RecordWrite]]] = []
         self._count = 0
+        self.is_full = False
+        """Whether it is so much that it is to be told early."""
         self.serial = 0
         """Of the newest batch."""
         self.inside: Listeners = weakref.WeakKeyDictionary()
@@ -72,6 +74,7 @@ class WritesToTell:
         self.serial += 1
         self._batches.append((self.serial, table, writes))
         self._count += len(writes)
+        self.is_full = self._count >= ITERATION_TOLD_WRITES_MAX
 
     def roll_back(self, serial: int) -> None:
         """Drop the batches behind a serial, which a savepoint undoes."""
@@ -79,13 +82,13 @@ class WritesToTell:
             iteration.take_back(serial)
         self._batches = [batch for batch in self._batches if batch[0] <= serial]
         self._count = sum(len(writes) for _, _, writes in self._batches)
+        self.is_full = self._count >= ITERATION_TOLD_WRITES_MAX
 
-    def take_if_full(self) -> WritesToTell | None:
-        """Return what is to be told early, if it is much."""
-        if self._count < ITERATION_TOLD_WRITES_MAX:
-            return None
+    def take(self) -> WritesToTell:
+        """Return what is to be told early, because it is much."""
         early = WritesToTell()
         early._batches, self._batches, self._count = self._batches, [], 0
+        self.is_full = False
         return early
 
     def join(self, table: TableId, *, of_new: bool) -> list[RecordWrite]:
@@ -150,9 +153,13 @@ class OwnWrites:
 
 def note_writes(connection: Connection, table: TableId, writes: Sequence[RecordWrite]) -> None:
     """Note records that a transaction is about to write, and tell the iterations inside it."""
-    written = to_tell_of(connection)
-    early = written.take_if_full()
-    if early is not None:  # who begins later is not told of these: see the limit
+    transaction = connection.transaction
+    assert transaction is not None
+    written = transaction.to_tell
+    if written is None:
+        written = transaction.to_tell = WritesToTell()
+    if written.is_full:  # who begins later is not told of these: see the limit
+        early = written.take()
         connection.flush()
         connection.storage.own_writes.tell(early)
     written.add(table, writes)
@@ -165,10 +172,11 @@ def note_writes(connection: Connection, table: TableId, writes: Sequence[RecordW
 
 def to_tell_of(connection: Connection) -> WritesToTell:
     """Return what the transaction of a connection has to tell."""
-    found = connection.to_tell
-    if found is None:
-        found = connection.to_tell = WritesToTell()
-    return found
+    transaction = connection.transaction
+    assert transaction is not None
+    if transaction.to_tell is None:
+        transaction.to_tell = WritesToTell()
+    return transaction.to_tell
 
 
 _lock: Final = threading.Lock()

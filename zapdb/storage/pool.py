@@ -1,10 +1,13 @@
-"""The connections of a database that threads keep, one each.
+"""The connections of a database: one for each thread, and those that open transactions borrow.
 
 A thread keeps its connection as long as it lives. Single operations run on it, and so does zapdb's
 own work (heartbeats, write-back, tokens), which never waits for the connections of open
-transactions (`lending`). All connections come from SQLAlchemy's pool, in the driver's autocommit
-mode. A forked process drops all of them without closing them (`forks`), since they belong to the
-parent.
+transactions. A transaction or snapshot that stays open between calls borrows a connection until it
+ends; their number has a limit. If its block was never left, the connection is taken back once the
+transaction is dropped.
+
+All connections come from SQLAlchemy's pool, in the driver's autocommit mode. A process that is
+forked drops all of them without closing them, since they belong to the parent.
 """
 
 from __future__ import annotations
@@ -12,20 +15,31 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import uuid
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import sqlalchemy
-from sqlalchemy.engine import URL
 
-from zapdb.errors import UsageError
-from zapdb.limits import CLOSE
-from zapdb.storage.addresses import show_address
-from zapdb.storage.connection import Connection
+from zapdb.errors import ConnectionsBusy, TransactionConflict, UsageError
+from zapdb.limits import (
+    BUSY_TIMEOUT_MS,
+    CLOSE,
+    CONNECTION_WAIT_SECONDS,
+    LOOP_WAIT_SECONDS,
+)
+from zapdb.logs import log_event
+from zapdb.storage.connection import Connection, Loan
+from zapdb.storage.engine import StorageEngine
+from zapdb.storage.fair_lock import FairSemaphore
+from zapdb.storage.interruption import current_call, raise_interrupted
+from zapdb.storage.loop_watch import OPENED, find_stuck, refuse_waiting
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.retries import attempts
+from zapdb.storage.transaction_modes import TransactionMode
 from zapdb.storage.transaction_owners import find_begun, has_begun, has_ended
 
 # Lost connections: after a loss, the pool hands out no connection that is older.
@@ -53,15 +67,13 @@ class PoolInvalidation:
         connected_after: int = core.info[_CONNECTED_AFTER]
         return connected_after
 
-    def is_older(self, connected_after: int) -> bool:
-        """Return whether a connection is older than the last loss, by the number of losses before
-        it."""
-        return connected_after < self._count
+    def is_older(self, connection: Connection) -> bool:
+        """Return whether a connection is older than the last loss."""
+        return connection.connected_after < self._count
 
-    def note(self, connected_after: int) -> None:
-        """Note the loss of a connection, and so of all connections of its age, by the number of
-        losses before it."""
-        self._count = max(self._count, connected_after + 1)
+    def note(self, connection: Connection) -> None:
+        """Note the loss of a connection, and so of all connections of its age."""
+        self._count = max(self._count, connection.connected_after + 1)
 
     def _mark(self, _driver: object, record: Any) -> None:
         record.info[_CONNECTED_AFTER] = self._count
@@ -75,6 +87,7 @@ logger = logging.getLogger("zapdb.storage")
 
 CHECK_OUTS_MAX: Final = 3
 """The number of attempts to get a connection that is newer than the last loss."""
+_HOLDERS_SHOWN: Final = 10
 
 
 class _Local(threading.local):
@@ -86,48 +99,46 @@ class _Local(threading.local):
     """The open transaction that the thread's present call uses."""
     held_up: OpenTransaction | None = None
     """The open transaction that can't continue before the present call returns."""
-    holds_writer_lock = False
-    """Whether the task that the thread works for has waited for the turn to write; it has the turn
-    until the work is done."""
+    has_turn = False
+    """Whether the thread needs no turn to write: the task that it works for has waited for it, or
+    it waits as other processes do."""
     only_builds = False
     """Whether the thread runs an event loop; a call that only builds a query must not block it."""
 
 
-class ConnectionPool(ABC):
+class Pool:
     """The connections to a database; safe to share between threads."""
 
     def __init__(
         self,
-        url: URL,
-        engine: sqlalchemy.Engine,
-        *,
-        read_only: bool,
+        engine: StorageEngine,
+        make_connection: Callable[[sqlalchemy.Connection], Connection],
+        connections_max: int,
     ) -> None:
-        self.url = url
-        self.engine = engine
-        self.read_only = read_only
-        # SQLAlchemy would end transactions that it did not begin: on SQLite its commit and rollback
-        # act even in autocommit mode. Beginning and ending is done here alone.
-        engine.dialect.do_commit = _do_nothing  # type: ignore[assignment]  # no connection is looked at
-        engine.dialect.do_rollback = _do_nothing  # type: ignore[assignment]  # no connection is looked at
-        self.invalidation = PoolInvalidation(engine)
-        self.node_id = uuid.uuid4().hex[:12]
-        """Identifies this storage to other processes: the id of its registered node."""
+        self._engine = engine
+        self._make_connection = make_connection
+        self.connections_max = connections_max
+        """How many transactions and snapshots may be open at once."""
+        self.places = FairSemaphore(connections_max)
+        self.turn = engine.turn
+        """The queue of this process's writers, if the engine has one writer at a time. A caller
+        that waited in it calls `give_turn`."""
+        self.invalidation = PoolInvalidation(engine.core)
         self.local = _Local()
-        self._connections: dict[threading.Thread, Connection] = {}
+        self._kept: dict[threading.Thread, Connection] = {}
+        self._open: dict[Connection, weakref.ref[OpenTransaction]] = {}
+        self._idle: deque[Connection] = deque()
+        """Connections for open transactions that are free now; the one that was used last is
+        first."""
+        self._dropped: deque[tuple[Connection, str]] = deque()
+        """Connections of transactions whose blocks were never left, and where these were begun."""
         # The garbage collector may end a generator, and with it a transaction, during a call of
         # this very thread, which must not wait for itself then.
         self._lock = threading.RLock()
         self._closed = False
-        self.is_gone = False
-        """Whether the opened database is known not to exist any longer."""
         self._process = os.getpid()
         self._abandoned: Any = None
-
-    @property
-    def shown_url(self) -> str:
-        """Return the address without its password and without other parts that may be secret."""
-        return show_address(self.url)
+        OPENED.add(self)
 
     @property
     def is_closed(self) -> bool:
@@ -139,7 +150,7 @@ class ConnectionPool(ABC):
         if self.open_here() is not None:
             return True
         known = self.local.connection
-        return known is not None and known.mode is not None
+        return known is not None and known.transaction is not None
 
     @property
     def is_inherited(self) -> bool:
@@ -148,10 +159,14 @@ class ConnectionPool(ABC):
 
     def require_open(self) -> None:
         """Raise `UsageError` if the database is closed, or if another process opened it."""
+        if self._closed or self._abandoned is not None or self._engine.is_gone:
+            self._refuse_call()
+
+    def _refuse_call(self) -> None:
         if self.is_inherited:
             raise UsageError(
                 "the database was opened before this process was forked",
-                database=self.shown_url,
+                database=self._engine.shown_url,
                 opened_by=self._process,
                 process=os.getpid(),
                 hint="open it again in this process, because connections cannot be "
@@ -160,8 +175,9 @@ class ConnectionPool(ABC):
             )
         if self._closed:
             raise UsageError(
-                "the database is closed", database=self.shown_url, hint="open it again"
+                "the database is closed", database=self._engine.shown_url, hint="open it again"
             )
+        self._engine.require_there()  # it was gone as of the last time that somebody looked
 
     def open_here(self) -> OpenTransaction | None:
         """Return the open transaction that calls belong to here: the one that this thread is using,
@@ -201,9 +217,9 @@ class ConnectionPool(ABC):
         if known is None:
             # A thread that Python did not begin, such as one of DuckDB's, loses what is local to it
             # with each call; what it left is the connection of the same thread.
-            known = self.local.connection = self._connections.get(threading.current_thread())
+            known = self.local.connection = self._kept.get(threading.current_thread())
         is_closed = known is None or known.core.closed
-        if is_closed or self.is_gone:
+        if is_closed or self._engine.is_gone:
             self.require_open()
         if known is None or is_closed:
             self.reap_connections()
@@ -211,7 +227,7 @@ class ConnectionPool(ABC):
             with self._lock:
                 is_seen = not self._closed  # by a call that closes the database later
                 if is_seen:
-                    self._connections[threading.current_thread()] = known
+                    self._kept[threading.current_thread()] = known
             if not is_seen:
                 self._refuse_late(known)
             self.local.connection = known
@@ -222,13 +238,13 @@ class ConnectionPool(ABC):
         core = self._check_out()
         try:
             if known is None:
-                known = self.make_connection(core)
+                known = self._make_connection(core)
             else:
                 known.use(core)
         except Exception as error:
             core.invalidate()
             core.close()
-            raise self.translate(error) from error
+            raise self._engine.translate(error) from error
         return known
 
     def _refuse_late(self, connection: Connection) -> None:
@@ -241,14 +257,14 @@ class ConnectionPool(ABC):
         are lost, since others may be lost meanwhile. Each attempt leaves fewer lost ones."""
         for left in reversed(range(CHECK_OUTS_MAX)):
             try:
-                return self.engine.connect()
+                return self._engine.core.connect()
             except sqlalchemy.exc.DBAPIError as error:
-                raise self.translate(error.orig or error) from error
+                raise self._engine.translate(error.orig or error) from error
             except sqlalchemy.exc.InvalidRequestError as error:
                 # Not kept for later: its traceback has this frame and all callers, which would live
                 # until the next collection, and transactions that they dropped with them.
                 if not left:
-                    raise self.translate(error) from error
+                    raise self._engine.translate(error) from error
         raise AssertionError("unreachable")
 
     def reconnect(self, connection: Connection) -> bool:
@@ -259,9 +275,9 @@ class ConnectionPool(ABC):
         next request for a connection tries again.
         """
         is_mine = connection is self.local.connection
-        if self._closed or not self.is_lost(connection.driver):
+        if self._closed or not self._engine.is_lost(connection.driver):
             return False
-        if not is_mine and connection.keeper is not None:
+        if not is_mine and isinstance(connection.keeper, threading.Thread):
             return False
         self._throw_away(connection)
         self._connect(connection)
@@ -273,15 +289,27 @@ class ConnectionPool(ABC):
     def reap_connections(self) -> None:
         """Give back the connections of threads that ended, and roll back dropped transactions."""
         with self._lock:
-            ended = [thread for thread in list(self._connections) if has_ended(thread)]
-            connections = [self._connections.pop(thread) for thread in ended]
+            ended = list(filter(has_ended, list(self._kept)))
+            connections = list(map(self._kept.pop, ended))
+            begun = [*self._open.values()]
         for connection in connections:
-            if connection.mode is None:
+            if connection.transaction is None:
                 self._return(connection)
                 continue
-            connection.mode, connection.is_abandoned = None, True
+            connection.keeper = None  # its thread does not roll it back
+            connection.end_transaction()
             self._throw_away(connection)
-            self.after_transaction(connection)
+            self.end_turn(connection)
+        for one in begun:
+            if (found := one()) is not None and found.is_orphaned:
+                self._log_dropped(found.place)
+                found.storage.undo_open(found)
+        while self._dropped:
+            try:
+                connection, place = self._dropped.popleft()
+            except IndexError:  # another thread was faster
+                return
+            self._undo_dropped(connection, place)
 
     def discard_connection(self, connection: Connection) -> None:
         """Discard a connection together with its transaction."""
@@ -290,8 +318,8 @@ class ConnectionPool(ABC):
         self._throw_away(connection)
 
     def _throw_away(self, connection: Connection) -> None:
-        if not self._closed and self.is_lost(connection.driver):
-            self.invalidation.note(connection.connected_after)
+        if not self._closed and self._engine.is_lost(connection.driver):
+            self.invalidation.note(connection)
         if not connection.core.closed:
             connection.core.invalidate()
             connection.core.close()
@@ -301,11 +329,11 @@ class ConnectionPool(ABC):
         and refuse later ones. The users of both connections discard them (see
         `InterruptibleCall`)."""
         with self._lock:
-            own = self._connections.get(thread)
+            own = self._kept.get(thread)
         for found in (own, connection):
             if found is not None and not found.core.closed:
-                found.interrupt()
-                self.cancel_statement(found.driver)
+                found.refuse(raise_interrupted)
+                self._engine.cancel_statement(found.driver)
 
     def drop_interrupted(self) -> None:
         """Discard this thread's connection if an interrupted call used it."""
@@ -316,7 +344,7 @@ class ConnectionPool(ABC):
     def release_connection(self) -> None:
         """Give this thread's connection back to the pool; a thread that ends calls it."""
         known = self.local.connection
-        if known is not None and known.mode is None:
+        if known is not None and known.transaction is None:
             self._forget_connection()
             self._return(known)
 
@@ -325,21 +353,252 @@ class ConnectionPool(ABC):
         because nobody else would."""
         connection.core.close()
         if self._closed:
-            self.engine.pool.dispose()
+            self._engine.core.pool.dispose()
 
     def _forget_connection(self) -> None:
         self.local.connection = None
         with self._lock:
-            self._connections.pop(threading.current_thread(), None)
+            self._kept.pop(threading.current_thread(), None)
+
+    # Connections of open transactions
+
+    def lend_connection(self, mode: TransactionMode) -> Connection:
+        """Lend a connection to a transaction that stays open; the number of such connections is
+        limited.
+
+        Raises `ConnectionsBusy` if none is given back in time; the error names the callers that
+        have them. A caller that waits when the database is closed learns it within
+        `WAIT_CHECK_SECONDS`. One that is to write waits for its turn first, so that waiting writers
+        take no connections from readers.
+        """
+        if self.turn is None or mode.only_reads:
+            return self._lend()
+        if not self.turn.acquire(0):
+            self._await_turn(self.turn, mode)
+        connection = None
+        try:
+            connection = self._lend()
+            self.give_turn(connection)
+        except BaseException:
+            self.turn.release()
+            if connection is not None:
+                connection.has_turn = False
+                self.give_back(connection)
+            raise
+        return connection
+
+    def _lend(self) -> Connection:
+        self._look_for_places()
+        if not self.places.acquire(CONNECTION_WAIT_SECONDS, self._look_for_places):
+            raise self.connections_busy()
+        try:
+            return self._connect_lent()
+        except BaseException:
+            self.places.release()
+            raise
+
+    def _look_for_places(self) -> None:
+        self.require_open()
+        self.reap_connections()
+
+    def connections_busy(self) -> ConnectionsBusy:
+        """Return the error if no place was given up in time."""
+        return ConnectionsBusy(
+            "all connections for transactions are in use",
+            database=self._engine.shown_url,
+            max_connections=self.connections_max,
+            waited_seconds=CONNECTION_WAIT_SECONDS,
+            held_by="; ".join(sorted(one.place for one in self.list_open())[:_HOLDERS_SHOWN]),
+            hint="leave blocks earlier, or open the database with a larger max_connections",
+        )
+
+    def connect_lent(self) -> Connection:
+        """Return a connection for an acquired place; if connecting fails, the place is given up."""
+        try:
+            self.require_open()
+            return self._connect_lent()
+        except BaseException:
+            self.places.release()
+            raise
+
+    def _connect_lent(self) -> Connection:
+        connection = self._find_idle() or self._connect()
+        if self._closed:
+            self._refuse_late(connection)
+        connection.keeper = Loan()
+        return connection
+
+    def _find_idle(self) -> Connection | None:
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                return None
+            if not (connection.core.closed or self.invalidation.is_older(connection)):
+                return connection
+            self._throw_away(connection)
+        return None
+
+    def note_open(self, begun: OpenTransaction) -> None:
+        """Remember a transaction that was begun on a borrowed connection."""
+        connection = begun.connection
+        with self._lock:
+            self._open[connection] = known = weakref.ref(begun)
+        dropped = weakref.finalize(begun, self._dropped.append, (connection, begun.place))
+        dropped.atexit = False
+        connection.keeper = Loan(known, dropped)
+
+    def give_back(self, connection: Connection) -> None:
+        """Give back the connection of a transaction that has ended.
+
+        If Ctrl-C interrupted the end of the transaction, the connection may still be in it. It is
+        discarded then, because the next transaction on it would commit the earlier one's writes.
+        May be called again.
+        """
+        call = current_call()
+        if call is not None:
+            call.detach(connection)
+        loan, connection.keeper = connection.keeper, None
+        try:
+            with self._lock:
+                self._open.pop(connection, None)
+            if not isinstance(loan, Loan):
+                return
+            if loan.dropped is not None:
+                loan.dropped.detach()
+            if self._abandoned is not None:
+                return
+            if connection.refused is raise_interrupted or not self._engine.is_idle(
+                connection.driver
+            ):
+                self._throw_away(connection)
+            elif not connection.core.closed:
+                self._idle.append(connection)
+            if self._closed:  # in the meantime
+                self._close_idle()
+        finally:
+            if isinstance(loan, Loan) and self._abandoned is None:
+                with self.places.guard:  # in no function: Ctrl-C may come as one begins
+                    self.places.free += 1
+                self.places.hand_out()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            with suppress(IndexError):
+                self._throw_away(self._idle.pop())  # its pool may be closed already
+
+    def find_stuck(self) -> list[OpenTransaction]:
+        """Return the open transactions, of any database of this process, that can't continue before
+        this thread's call returns."""
+        held_up = self.local.held_up
+        return find_stuck() if held_up is None else [held_up]
+
+    def list_open(self) -> list[OpenTransaction]:
+        """Return the open transactions and snapshots."""
+        with self._lock:
+            known = [*self._open.values()]
+        return [found for one in known if (found := one()) is not None]
+
+    def _log_dropped(self, place: str) -> None:
+        log_event(
+            logger,
+            "transaction.dropped",
+            "a transaction was left by nobody: it was undone",
+            level=logging.WARNING,
+            database=self._engine.shown_url,
+            begun_at=place,
+        )
+
+    def _undo_dropped(self, connection: Connection, place: str) -> None:
+        if self.is_inherited:
+            return
+        self._log_dropped(place)
+        connection.end_transaction()
+        self._throw_away(connection)
+        self.end_turn(connection)
+        self.give_back(connection)
+
+    # Turns to write, where the engine has one writer at a time
+
+    def take_turn(self, connection: Connection, mode: TransactionMode) -> None:
+        """Wait until no other transaction of this process writes; the connection then has the turn
+        until `end_turn`. A NOWAIT transaction does not wait.
+
+        Raises `TransactionConflict` or `GateTimeout` if the turn does not come in time.
+        """
+        if self.turn is None or connection.has_turn or self.local.has_turn:
+            return
+        if not self.turn.acquire(0):
+            if mode is TransactionMode.NOWAIT:
+                raise TransactionConflict(
+                    "another thread is writing", database=self._engine.shown_url
+                )
+            self._await_turn(self.turn, mode)
+        connection.has_turn = True  # at once: Ctrl-C may come with any call
+        self.turn.holder = weakref.ref(connection)
+
+    def give_turn(self, connection: Connection) -> None:
+        """Give a connection the turn that its caller has waited for."""
+        assert self.turn is not None
+        connection.has_turn = True
+        self.turn.holder = weakref.ref(connection)
+
+    def end_turn(self, connection: Connection) -> None:
+        """Take the turn from a connection that has it; may be called again."""
+        if self.turn is not None and connection.has_turn:
+            self.turn.release(connection)
+
+    def _await_turn(self, turn: FairSemaphore, mode: TransactionMode) -> None:
+        began, call = time.monotonic(), current_call()
+
+        def refuse_waiting_for_itself() -> None:
+            if call is not None:
+                call.refuse_interrupted()
+            holder = turn.holder and turn.holder()
+            if holder is None or time.monotonic() - began < LOOP_WAIT_SECONDS:
+                return
+            self.reap_connections()
+            for stuck in self.find_stuck():
+                if stuck.connection is holder:
+                    raise refuse_waiting(stuck)
+
+        if not turn.acquire(BUSY_TIMEOUT_MS / 1000, refuse_waiting_for_itself):
+            raise self.late_for_turn(mode)
+
+    def late_for_turn(self, mode: TransactionMode) -> Exception:
+        """Return the error for a turn that did not come in time; it names the writer."""
+        here = None if mode is TransactionMode.DDL else self._kept_out_here()
+        return here or self._engine.kept_out(self.own_connection(), mode)
+
+    def _kept_out_here(self) -> TransactionConflict | None:
+        """Return the error if an open transaction of this process has the turn."""
+        holder = None if self.turn is None or self.turn.holder is None else self.turn.holder()
+        loan = None if holder is None else holder.keeper
+        begun = loan.of() if isinstance(loan, Loan) and loan.of is not None else None
+        if begun is None:
+            return None
+        return TransactionConflict(
+            "a transaction of this process held the database too long",
+            database=self._engine.shown_url,
+            begun_at=begun.place,
+            waited_ms=BUSY_TIMEOUT_MS,
+            hint="leave its block earlier; if this call is part of it, use its handle: "
+            "`with db.transaction() as tx`, tx.table(...)",
+        )
+
+    # Ends
 
     def abandon_after_fork(self) -> None:
         """In a process that was just forked: drop all connections, because they are the parent's.
 
         They are kept and never used: closing one here would end the parent's session.
         """
-        if self._abandoned is None:
-            self._abandoned = (self.local, self._connections, self.engine)
-        self.local, self._connections, self._lock = _Local(), {}, threading.RLock()
+        kept = (self.local, self._kept, self._open, self._idle, self._dropped, self._engine.core)
+        self._abandoned = (self._abandoned, kept)
+        self.local, self._lock = _Local(), threading.RLock()
+        self._kept, self._open, self._idle, self._dropped = {}, {}, deque(), deque()
+        if self.turn is not None:
+            self.turn = FairSemaphore()
 
     def close(self) -> None:
         """Close every thread's connection and the pool; open transactions are rolled back."""
@@ -347,20 +606,17 @@ class ConnectionPool(ABC):
         if self.is_inherited:
             return
         with self._lock:
-            connections = self.list_connections()
-            self._connections = {}
+            connections = [*self._kept.values(), *self._open]
+            self._kept = {}
         for connection in connections:
-            connection.close_for_statements()
+            connection.refuse(self.require_open)
         for connection in connections:
             if self._wait_until_unused(connection):
                 connection.core.close()
-            self.after_transaction(connection)
+            self.end_turn(connection)
         # Not the engine's method, which makes a new pool: what comes back late is in this one.
-        self.engine.pool.dispose()
-
-    def list_connections(self) -> list[Connection]:
-        """Return the connections that are in use or kept by a thread."""
-        return [*self._connections.values()]
+        self._engine.core.pool.dispose()
+        self._close_idle()
 
     def _wait_until_unused(self, connection: Connection) -> bool:
         """Wait until no thread runs a statement on the connection, and return whether that
@@ -371,52 +627,12 @@ class ConnectionPool(ABC):
         """
         active = self.local.active
         mine = (self.local.connection, None if active is None else active.connection)
-        if not self.must_be_unused or connection in mine:
+        if not self._engine.must_be_unused or connection in mine:
             return True
         for _ in attempts(CLOSE):
             if not connection.uses:
                 return True
-            if not connection.is_committing:
-                self.cancel_statement(connection.driver)
+            transaction = connection.transaction
+            if transaction is None or not transaction.is_committing:
+                self._engine.cancel_statement(connection.driver)
         return False
-
-    must_be_unused = False
-    """Whether a connection must not be closed while another thread uses it."""
-
-    @abstractmethod
-    def make_connection(self, core: sqlalchemy.Connection) -> Connection:
-        """Return a connection of this database on one of SQLAlchemy's connections."""
-
-    def after_transaction(self, connection: Connection) -> None:  # noqa: B027 - most engines have nothing to do
-        """Clean up after a transaction, even if its BEGIN failed; may be called again."""
-
-    @abstractmethod
-    def is_lost(self, driver: Any) -> bool:
-        """Whether the driver's connection can't be used any more."""
-
-    @abstractmethod
-    def cancel_statement(self, driver: Any) -> None:
-        """Cancel the statement that another thread runs on the driver's connection, if any."""
-
-    @abstractmethod
-    def is_idle(self, driver: Any) -> bool:
-        """Whether the driver's connection is in no transaction, and can be used."""
-
-    @abstractmethod
-    def executor(self, driver: Any) -> Any:
-        """Return the object that runs the statements of the hot path on the driver's connection.
-
-        Its `execute` returns a cursor, whose rows are fetched before the next statement.
-        """
-
-    def execute(self, driver: Any, sql: str, parameters: Sequence[Any]) -> Any:
-        """Run a single statement on the driver's connection; returns its cursor."""
-        return self.executor(driver).execute(sql, parameters)
-
-    @abstractmethod
-    def translate(self, error: BaseException) -> Exception:
-        """Return zapdb's error for a driver's error."""
-
-
-def _do_nothing(_driver: object) -> None:
-    """Replace SQLAlchemy's commit and rollback."""

@@ -33,7 +33,6 @@ from zapdb.limits import (
     CANCEL_SECONDS,
     CATALOG_IDLE_SECONDS,
     CONNECT_SECONDS,
-    CONNECTIONS_MAX,
     EXCLUSIVE_LOCK_TIMEOUT_MS,
     GATE,
     GATE_LOCK_TIMEOUT_MS,
@@ -49,10 +48,8 @@ from zapdb.storage.addresses import (
     split_secrets,
 )
 from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import (
-    connection_lost,
-)
-from zapdb.storage.forks import OPENED
+from zapdb.storage.driver_errors import connection_lost
+from zapdb.storage.engine import StorageEngine
 from zapdb.storage.gate import END_SQL, SESSION_PREFIX, GateHolder, find_holders
 from zapdb.storage.home_schema import (
     SCHEMA,
@@ -63,11 +60,12 @@ from zapdb.storage.home_schema import (
 )
 from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
-from zapdb.storage.pipelined import PIPELINED_MODES, PipelinedConnection
+from zapdb.storage.pipelined import PipelineQueue
+from zapdb.storage.postgresql_dialect import PostgreSQLDialect
 from zapdb.storage.postgresql_errors import translate_postgresql_error
-from zapdb.storage.postgresql_statements import PostgreSQLStatements
 from zapdb.storage.retries import retry
-from zapdb.storage.transaction_modes import TransactionMode
+from zapdb.storage.sequences import DrawnInside
+from zapdb.storage.transaction_modes import PIPELINED_MODES, TransactionMode
 
 # The sessions of a PostgreSQL server: how they begin, and how it is found that they have ended.
 
@@ -220,17 +218,15 @@ _FUNCTIONS = ("pg_current_xact_id", "pg_terminate_backend")
 FUNCTIONS_SQL = "SELECT " + ", ".join(f"to_regproc('pg_catalog.{name}')" for name in _FUNCTIONS)
 
 
-class PostgreSQL(PostgreSQLStatements):
-    def __init__(
-        self, url: URL, *, read_only: bool = False, connections_max: int = CONNECTIONS_MAX
-    ) -> None:
+class PostgreSQL(StorageEngine):
+    def __init__(self, url: URL, *, read_only: bool = False) -> None:
         url, self.has_pipelines = split_prepared(url)
         url, given = split_schema(url)
         self.home = HomeSchema(given)
         known = {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()}
         check_options(url, known | {PREPARED, SCHEMA})
         url, self.secret_options = split_secrets(url)
-        engine = attempt(
+        core = attempt(
             url,
             lambda: sqlalchemy.create_engine(
                 url,
@@ -246,14 +242,14 @@ class PostgreSQL(PostgreSQLStatements):
                 },
             ),
         )
-        ask_nothing(engine)
-        super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
+        ask_nothing(core)
+        super().__init__(url, core, PostgreSQLDialect(self.home), read_only=read_only)
         self._imported_snapshot: str | None = None
         self._is_prepared = self.has_pipelines
         self.has_pipelines = self.has_pipelines and psycopg.Pipeline.is_supported()
         connect = connecting(self.node_id, self.url, self.secret_options)
-        sqlalchemy.event.listen(engine, "do_connect", connect)
-        sqlalchemy.event.listen(engine, "connect", self._set_up)
+        sqlalchemy.event.listen(core, "do_connect", connect)
+        sqlalchemy.event.listen(core, "connect", self._set_up)
 
     def full_address(self) -> str:
         options = dict(self.secret_options)
@@ -292,8 +288,8 @@ class PostgreSQL(PostgreSQLStatements):
             read_only = READ_ONLY if self.read_only else ()
             driver.execute("; ".join((*PLANNING, *read_only)))
 
-    def prepare(self) -> None:
-        found = self.connection().fetch_one(FUNCTIONS_SQL)
+    def prepare(self, connect: Callable[[], Connection]) -> None:
+        found = connect().fetch_one(FUNCTIONS_SQL)
         for name, function in zip(_FUNCTIONS, found, strict=True):
             if function is None:
                 raise self._lacking(name, "there is no such function")
@@ -319,12 +315,8 @@ class PostgreSQL(PostgreSQLStatements):
 
     def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:
         driver = connection.driver
-        if (
-            mode in PIPELINED_MODES
-            and not exclusive
-            and isinstance(connection, PipelinedConnection)
-        ):
-            self._begin_waiting(connection, mode)
+        if mode in PIPELINED_MODES and not exclusive and connection.queue is not None:
+            self._begin_waiting(connection, connection.queue, mode)
             return
         if mode is TransactionMode.DDL:
             # Short attempts: while one waits, new writers wait behind it.
@@ -392,15 +384,15 @@ class PostgreSQL(PostgreSQLStatements):
     ) -> None:
         """Raise `UsageError` if the gate's holder is a transaction that waits for this call."""
         backends = {holder.backend for holder in holders}
-        blocker = find_blocker(self.find_stuck(), connection, backends)
+        stuck = connection.storage.pool.find_stuck()
+        blocker = find_blocker(stuck, connection, backends)
         if blocker is not None:
             raise refuse_waiting(blocker)
 
     def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
-        return watch_loop(self, OPENED, connection)
+        return watch_loop(connection)
 
-    def end_dead_holders(self) -> None:
-        connection = self.connection()
+    def end_dead_holders(self, connection: Connection) -> None:
         holders = find_holders(connection)
         try:
             self._end_holders(connection.driver, holders)
@@ -443,17 +435,17 @@ class PostgreSQL(PostgreSQLStatements):
             hint=hint,
         )
 
-    def roll_back(self, connection: Connection) -> None:
-        if isinstance(connection, PipelinedConnection):
-            connection.roll_back()
+    def roll_back(self, connection: Connection, drawn: DrawnInside | None) -> None:
+        if connection.queue is not None:
+            connection.queue.roll_back(drawn)
             return
         if connection.driver.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             connection.driver.execute("ROLLBACK")
-            if connection.drawn is not None:
+            if drawn is not None:
                 # Another process may have drawn the same numbers in between, so none is kept in
                 # hand; and where the row can't be moved on, they are drawn another time.
                 with suppress(psycopg.Error):
-                    connection.drawn.draw_again(connection.driver, self.placeholder)
+                    drawn.draw_again(connection.driver, self.dialect.placeholder)
 
     def is_lost(self, driver: Any) -> bool:
         return bool(driver.closed)
@@ -469,8 +461,8 @@ class PostgreSQL(PostgreSQLStatements):
     def is_idle(self, driver: Any) -> bool:
         return bool(driver.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE)
 
-    def make_connection(self, core: sqlalchemy.Connection) -> Connection:
-        return PipelinedConnection(self, core) if self.has_pipelines else Connection(self, core)
+    def make_queue(self, connection: Connection) -> PipelineQueue | None:
+        return PipelineQueue(connection, self.home.qualify) if self.has_pipelines else None
 
     def executor(self, driver: Any) -> Any:
         return driver.cursor(binary=True)  # making one costs as much as a short statement
@@ -503,8 +495,8 @@ class PostgreSQL(PostgreSQLStatements):
 
     def commit(self, connection: Connection) -> None:
         self._require_alive(connection.driver)
-        if isinstance(connection, PipelinedConnection) and connection.is_pipelined:
-            connection.commit()
+        if connection.queue is not None and connection.is_pipelined:
+            connection.queue.commit()
             return
         # A transaction that failed answers COMMIT with a rollback and no error.
         cursor = connection.driver.execute("COMMIT")
@@ -529,14 +521,16 @@ class PostgreSQL(PostgreSQLStatements):
         if farewell is not None:
             raise connection_lost(self.shown_url, farewell)
 
-    def _begin_waiting(self, connection: PipelinedConnection, mode: TransactionMode) -> None:
+    def _begin_waiting(
+        self, connection: Connection, queue: PipelineQueue, mode: TransactionMode
+    ) -> None:
         """Begin with the first statement; an ended session is noticed without a round trip."""
         driver = connection.driver
         farewell = read_farewell(driver)
         if farewell is not None:
             driver.close()
             raise psycopg.OperationalError(farewell)
-        connection.begin(BEGIN[mode], GATE_SHARED)
+        queue.begin(BEGIN[mode], GATE_SHARED)
 
     def translate(self, error: BaseException) -> Exception:
         return translate_postgresql_error(error, self.shown_url)

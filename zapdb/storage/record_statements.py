@@ -8,6 +8,7 @@ from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import record_table_name
+from zapdb.storage.dialect import JoinedRows, KeySample, LockedRecords
 from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.statements import (
     PREFIX_PARAMETERS,
@@ -19,7 +20,7 @@ from zapdb.storage.statements import (
     fetch_in,
     prefix_sql,
 )
-from zapdb.storage.storage import JoinedRows, KeySample, LockedRecords, Storage
+from zapdb.storage.storage import Storage
 
 
 class RecordStatements:
@@ -31,11 +32,11 @@ class RecordStatements:
     def __init__(
         self, storage: Storage, number: int, tenant: int, version_sql: str | None = None
     ) -> None:
-        self.storage = storage
+        self.storage, self.dialect = storage, storage.dialect
         self.tenant = int(tenant)
         self.version_sql = version_sql or catalog_version_sql(tenant)
         self.name = record_table_name(number)
-        mark, mine = storage.placeholder, f"tenant = {self.tenant}"
+        mark, mine = self.dialect.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
             f"SELECT value, ({self.version_sql}) FROM {self.name} WHERE {mine} AND key = {mark}"
         )
@@ -90,7 +91,7 @@ class RecordStatements:
         """Return the catalog version, and whether there is a record with a key."""
         row = connection.fetch_one(
             f"SELECT a.version, EXISTS (SELECT 1 FROM {self.name} WHERE tenant = {self.tenant}"
-            f" AND key = {self.storage.placeholder})"
+            f" AND key = {self.dialect.placeholder})"
             f" FROM ({self.version_sql}) AS a",
             (key,),
         )
@@ -113,7 +114,7 @@ class RecordStatements:
         """Return the key after another one and `skipped` further ones; None at the table's end."""
         row = connection.fetch_one(
             f"SELECT key FROM {self.name} WHERE tenant = {self.tenant}"
-            f" AND key > {self.storage.placeholder} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
+            f" AND key > {self.dialect.placeholder} ORDER BY key LIMIT 1 OFFSET {int(skipped)}",
             (after,),
         )
         return None if row is None else as_bytes(row[0])
@@ -148,7 +149,7 @@ class RecordStatements:
         where, parameters = self._between(lower, upper)
         # A column of each row costs more than a statement, if they are many and no server is asked.
         # The version is read last then: see `fetch_joined` of SQLite.
-        is_apart = limit > PAGE_RECORDS_FIRST and not self.storage.is_remote
+        is_apart = limit > PAGE_RECORDS_FIRST and not self.dialect.is_remote
         columns = "key, value" if is_apart else f"key, value, ({self.version_sql})"
         rows = connection.fetch_all(
             f"SELECT {columns} FROM {self.name} WHERE {where}"
@@ -169,9 +170,9 @@ class RecordStatements:
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
     ) -> tuple[int, JoinedRows | None]:
         """The catalog version, and the first records with lower ≤ key < upper, joined: see
-        `Storage.fetch_joined`."""
+        `Dialect.fetch_joined`."""
         where, parameters = self._between(lower, upper)
-        version, rows = self.storage.fetch_joined(
+        version, rows = self.dialect.fetch_joined(
             connection,
             f"SELECT key, value FROM {self.name} WHERE {where} ORDER BY key LIMIT {int(limit)}",
             parameters,
@@ -183,7 +184,7 @@ class RecordStatements:
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
-        rows = self.storage.fetch_records(connection, self.name, self.tenant, ranges, limit)
+        rows = self.dialect.fetch_records(connection, self.name, self.tenant, ranges, limit)
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def count_range(
@@ -195,12 +196,12 @@ class RecordStatements:
         )
 
     def _between(self, lower: bytes | None, upper: bytes | None) -> tuple[str, list[bytes]]:
-        return between(self.storage.placeholder, self.tenant, lower, upper)
+        return between(self.dialect.placeholder, self.tenant, lower, upper)
 
     def count_by_prefix(self, connection: Connection) -> list[tuple[bytes, int]]:
         """Return the number of records of each revision, by its encoded prefix, which is empty for
         empty records."""
-        prefix = prefix_sql(self.storage.placeholder, "value")
+        prefix = prefix_sql(self.dialect.placeholder, "value")
         return [
             (b"" if prefix is None else as_bytes(prefix), count)
             for prefix, count in connection.fetch_all(
@@ -218,7 +219,7 @@ class RecordStatements:
             return
         for start in range(0, len(keys), VALUES_PER_STATEMENT):
             some = keys[start : start + VALUES_PER_STATEMENT]
-            self.storage.require_keys(connection, self.name, self.tenant, some, refused)
+            self.dialect.require_keys(connection, self.name, self.tenant, some, refused)
 
     def require_value(
         self, connection: Connection, key: bytes, value: bytes | None, refused: Refusal
@@ -234,7 +235,7 @@ class RecordStatements:
     ) -> None:
         """Insert new records; raises `DuplicateKey`, or the error that `refused` makes, if a key
         exists."""
-        self.storage.insert_rows(connection, self.name, "key, value", self.tenant, rows, refused)
+        self.dialect.insert_rows(connection, self.name, "key, value", self.tenant, rows, refused)
 
     def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Set the values of existing records, by (key, value) rows."""
@@ -243,18 +244,18 @@ class RecordStatements:
     def set_many(
         self, connection: Connection, keys: Sequence[bytes], values: Sequence[bytes]
     ) -> None:
-        """Set the values of records that the transaction has locked: see `Storage.set_values`."""
-        self.storage.set_values(connection, self.name, self.tenant, keys, values)
+        """Set the values of records that the transaction has locked: see `Dialect.set_values`."""
+        self.dialect.set_values(connection, self.name, self.tenant, keys, values)
 
     def set_locked(
         self, connection: Connection, locked: LockedRecords, values: Sequence[bytes]
     ) -> None:
-        """Set the values of locked records: see `Storage.set_locked_values`."""
-        self.storage.set_locked_values(connection, self.name, self.tenant, locked, values)
+        """Set the values of locked records: see `Dialect.set_locked_values`."""
+        self.dialect.set_locked_values(connection, self.name, self.tenant, locked, values)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         rows = [(key,) for key in keys]
-        self.storage.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
+        self.dialect.delete_rows(connection, self.name, f"tenant = {self.tenant}", ["key"], rows)
 
     def slice_keys(self, connection: Connection, every: int) -> tuple[int, list[bytes]]:
         """Return the number of keys, and every n-th of them, in order. Steps take a fraction of the
@@ -279,7 +280,7 @@ class RecordStatements:
         """About how many records have lower ≤ key < upper, and how they are spread: None if all of
         them have to be counted."""
         where, parameters = self._between(lower, upper)
-        return self.storage.sample_keys(connection, self.name, where, parameters)
+        return self.dialect.sample_keys(connection, self.name, where, parameters)
 
     def slice_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, every: int

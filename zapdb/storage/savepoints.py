@@ -14,7 +14,7 @@ from zapdb.errors import ZapdbError
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
-    from zapdb.storage.transactions import Transactions
+    from zapdb.storage.storage import Storage
 
 
 class WrittenAtCommit(Protocol):
@@ -36,7 +36,7 @@ class WrittenAtCommit(Protocol):
 class Savepoint(AbstractContextManager[None]):
     """A savepoint, rolled back on an exception; if its block is never left, no statement runs."""
 
-    def __init__(self, storage: Transactions, connection: Connection) -> None:
+    def __init__(self, storage: Storage, connection: Connection) -> None:
         self._storage = storage
         self._connection = connection
         self._pending: WrittenAtCommit | None = None
@@ -47,9 +47,11 @@ class Savepoint(AbstractContextManager[None]):
     def __enter__(self) -> None:
         connection = self._connection
         # If the database ended the transaction, this would begin another.
-        self._storage.require_committable(connection)
-        self._pending = connection.pending
-        self._serial = 0 if connection.to_tell is None else connection.to_tell.serial
+        connection.require_committable()
+        transaction = connection.transaction
+        if transaction is not None:
+            self._pending = transaction.pending
+            self._serial = 0 if transaction.to_tell is None else transaction.to_tell.serial
         self._mark = connection.begin_savepoint()
         if self._pending is not None:
             self._pending.begin_savepoint()
@@ -73,12 +75,13 @@ class Savepoint(AbstractContextManager[None]):
             self._pending.release_savepoint(self._connection)
 
     def _undo(self) -> None:
-        if self._connection.to_tell is not None:
-            self._connection.to_tell.roll_back(self._serial)
+        transaction = self._connection.transaction
+        if transaction is not None and transaction.to_tell is not None:
+            transaction.to_tell.roll_back(self._serial)
         if self._pending is not None:
             self._pending.roll_back_savepoint()
-        else:
-            self._connection.pending = None  # all changes were made since
-        if not self._storage.is_inherited:
+        elif transaction is not None:
+            transaction.pending = None  # all changes were made since
+        if not self._storage.pool.is_inherited:
             with suppress(ZapdbError):  # the error of the block is raised
                 self._connection.undo_savepoint(self._mark)

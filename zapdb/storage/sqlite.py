@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
-import weakref
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final
 
 import sqlalchemy
@@ -27,28 +25,26 @@ from zapdb.errors import (
     DatabaseReplaced,
     GateTimeout,
     TransactionConflict,
-    ZapdbError,
 )
 from zapdb.limits import (
     BUSY_SLICE_MS,
     BUSY_TIMEOUT_MS,
-    CONNECTIONS_MAX,
     JOURNAL_MODE,
     LONG_TRANSACTION_SECONDS,
-    LOOP_WAIT_SECONDS,
     WRITER,
 )
 from zapdb.storage.addresses import attempt, check_options
 from zapdb.storage.connection import Connection
 from zapdb.storage.database_file import DatabaseFile
-from zapdb.storage.fair_lock import FairLocks, FairSemaphore
+from zapdb.storage.engine import StorageEngine
+from zapdb.storage.fair_lock import FairLocks
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
 from zapdb.storage.interruption import current_call
-from zapdb.storage.loop_watch import refuse_waiting
 from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
+from zapdb.storage.sequences import DrawnInside
+from zapdb.storage.sqlite_dialect import SQLiteDialect
 from zapdb.storage.sqlite_errors import is_busy, name_of, translate_sqlite_error
-from zapdb.storage.sqlite_statements import SQLiteStatements
 from zapdb.storage.transaction_modes import TransactionMode
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
@@ -72,22 +68,17 @@ WRITERS: Final = FairLocks()
 """The queues of this process, one for each file; a file that is opened twice has one queue."""
 
 
-class SQLite(SQLiteStatements):
+class SQLite(StorageEngine):
     must_be_unused = True
 
     def __init__(
-        self,
-        url: URL,
-        *,
-        read_only: bool = False,
-        connections_max: int = CONNECTIONS_MAX,
-        private: PrivateFile | None = None,
+        self, url: URL, *, read_only: bool = False, private: PrivateFile | None = None
     ) -> None:
         check_options(url, OPTIONS if url.query.get("uri") == "true" else ())
         self._file = DatabaseFile(url, read_only=read_only)
         self._private = private
         """The file to remove when the storage is closed, if the database is private."""
-        engine = attempt(
+        core = attempt(
             url,
             lambda: sqlalchemy.create_engine(
                 url,
@@ -97,10 +88,10 @@ class SQLite(SQLiteStatements):
                 connect_args={"check_same_thread": False, "timeout": BUSY_TIMEOUT_MS / 1000},
             ),
         )
-        sqlalchemy.event.listen(engine, "do_connect", self._open_file)
-        sqlalchemy.event.listen(engine, "connect", self._configure)
-        super().__init__(url, engine, read_only=read_only, connections_max=connections_max)
-        self._writers = WRITERS.find(self.identity)
+        sqlalchemy.event.listen(core, "do_connect", self._open_file)
+        sqlalchemy.event.listen(core, "connect", self._configure)
+        super().__init__(url, core, SQLiteDialect(), read_only=read_only)
+        self.turn = WRITERS.find(self.identity)
 
     @property
     def identity(self) -> str:
@@ -121,11 +112,11 @@ class SQLite(SQLiteStatements):
         The file is checked before and after connecting. A connection to another file must not read
         it, because it would use the first file's -wal file.
         """
-        self.require_same_file()
+        self.require_there()
         driver = dialect.connect(self._file.address, **options | {"uri": True})
         self._file.note()
         try:
-            self.require_same_file()
+            self.require_there()
         except DatabaseReplaced:
             driver.close()
             raise
@@ -138,25 +129,18 @@ class SQLite(SQLiteStatements):
         driver.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'OFF'}")
 
     def close(self) -> None:
-        super().close()
         if self._private is not None:
             self._private.remove()
 
-    def require_same_file(self) -> None:
-        """Raise `DatabaseReplaced` if the file at the path is not the one that was opened."""
-        self.is_gone = self._file.is_replaced
+    def require_there(self) -> None:
+        self.is_gone = self._file.is_replaced()
         if self.is_gone:
             raise self._file.replaced()
-
-    def require_open(self) -> None:
-        super().require_open()
-        if self.is_gone:  # as of the last time that somebody looked
-            self.require_same_file()
 
     def is_absent(self) -> bool:
         return self._file.is_absent
 
-    def prepare(self) -> None:
+    def prepare(self, connect: Callable[[], Connection]) -> None:
         # Kept in the file, so never done to one that is somebody else's. SQLite's own waiting does
         # not cover this statement: of processes that do it at one moment, all but one are refused.
         if self.read_only:
@@ -165,11 +149,10 @@ class SQLite(SQLiteStatements):
             self._file.create()
         except sqlite3.Error as error:
             raise self.translate(error) from error
-        retry(JOURNAL_MODE, self._switch_journal_mode)
+        retry(JOURNAL_MODE, lambda: self._switch_journal_mode(connect()))
 
-    def _switch_journal_mode(self) -> None:
+    def _switch_journal_mode(self, connection: Connection) -> None:
         """Switch the journal mode; raises `TransactionConflict` while another process does so."""
-        connection = self.connection()
         if connection.fetch_one("PRAGMA journal_mode")[0] == "wal":
             return
         if connection.fetch_one("PRAGMA journal_mode = WAL")[0] != "wal":
@@ -180,136 +163,53 @@ class SQLite(SQLiteStatements):
             )
 
     def begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:
-        self.require_same_file()  # costs a hundredth of the cheapest COMMIT
-        if mode.only_reads:
-            with connection.in_use():
-                connection.driver.execute(BEGIN[mode])
-        elif mode is TransactionMode.NOWAIT:
-            self._begin_unless_kept_out(connection)
-        else:
-            self._begin_in_turn(connection, mode)
-
-    def _begin_in_turn(self, connection: Connection, mode: TransactionMode) -> None:
+        if self._file.is_replaced():  # costs a hundredth of the cheapest COMMIT
+            self.require_there()
         driver = connection.driver
-        if not (connection.holds_writer_lock or self.local.holds_writer_lock):
-            self._await_turn(mode)
-            connection.holds_writer_lock = True  # at once: Ctrl-C may come with any call
-            self.take_turn(connection)
-        with connection.in_use():
-            if current_call() is None:
-                self._begin_or_tell(driver, mode)
-            else:
-                self._begin_in_slices(driver, mode)
-
-    def _begin_or_tell(self, driver: Any, mode: TransactionMode) -> None:
-        """Begin to write; raises `TransactionConflict` or `GateTimeout` if another process is
-        writing."""
-        try:
-            driver.execute(BEGIN[mode])
-        except sqlite3.OperationalError as error:
-            if is_busy(error):
-                raise self._kept_out(driver, mode) from error
-            raise
-
-    def _begin_in_slices(self, driver: Any, mode: TransactionMode) -> None:
-        """Begin to write for a call that may be interrupted. SQLite waits for another process by
-        sleeping, and its interrupt does not end the sleep, so it waits in short steps."""
-        driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
-        try:
-            policy = WRITER.within(BUSY_TIMEOUT_MS / 1000)
-            retry(policy, partial(self._begin_or_tell, driver, mode), on=ConcurrencyError)
-        finally:
-            driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-
-    def _lend_for(self, mode: TransactionMode) -> Connection:
-        """Wait for the turn first, so that waiting writers take no connections from readers."""
         if mode.only_reads:
-            return self.lend_connection()
-        self._await_turn(mode)
-        connection = None
-        try:
-            connection = self.lend_connection()
-            self.take_turn(connection)
-        except BaseException:
-            self._writers.release()
-            if connection is not None:
-                connection.holds_writer_lock = False
-                self.give_back(connection)
-            raise
-        return connection
-
-    def _await_turn(self, mode: TransactionMode) -> None:
-        """Wait until no other transaction of this process writes."""
-        began, call = time.monotonic(), current_call()
-
-        def refuse_waiting_for_itself() -> None:
-            if call is not None:
-                call.refuse_interrupted()
-            holder = self._writers.holder and self._writers.holder()
-            if holder is None or time.monotonic() - began < LOOP_WAIT_SECONDS:
-                return
-            self.reap_connections()
-            for stuck in self.find_stuck():
-                if stuck.connection is holder:
-                    raise refuse_waiting(stuck)
-
-        if not self._writers.acquire(BUSY_TIMEOUT_MS / 1000, refuse_waiting_for_itself):
-            raise self.late_for_turn(mode)
-
-    def _kept_out_here(self) -> TransactionConflict | None:
-        """Return the open transaction of this process that has the single writer's place, if
-        any."""
-        holder = None if self._writers.holder is None else self._writers.holder()
-        if holder is None or holder.lent_to is None or (begun := holder.lent_to()) is None:
-            return None
-        return TransactionConflict(
-            "a transaction of this process held the database too long",
-            database=self.shown_url,
-            begun_at=begun.place,
-            waited_ms=BUSY_TIMEOUT_MS,
-            hint="leave its block earlier; if this call is part of it, use its handle: "
-            "`with db.transaction() as tx`, tx.table(...)",
-        )
-
-    @property
-    def turn(self) -> FairSemaphore:
-        return self._writers
-
-    def late_for_turn(self, mode: TransactionMode) -> ZapdbError:
-        here = None if mode is TransactionMode.DDL else self._kept_out_here()
-        return here or self._kept_out(self.own_connection().driver, mode)
-
-    def take_turn(self, connection: Connection) -> None:
-        connection.holds_writer_lock = True
-        self._writers.holder = weakref.ref(connection)
-
-    def _begin_unless_kept_out(self, connection: Connection) -> None:
-        driver, mode = connection.driver, TransactionMode.NOWAIT
-        if not self._writers.acquire(0):
-            raise TransactionConflict("another thread is writing", database=self.shown_url)
-        connection.holds_writer_lock = True
-        self.take_turn(connection)
-        with connection.in_use():
+            driver.execute(BEGIN[mode])
+        elif mode is TransactionMode.NOWAIT:
             driver.execute("PRAGMA busy_timeout = 0")
             try:
                 driver.execute(BEGIN[mode])
             finally:
                 driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        elif current_call() is not None:
+            self._begin_in_slices(connection, mode)
+        else:
+            try:
+                driver.execute(BEGIN[mode])
+            except sqlite3.OperationalError as error:
+                if is_busy(error):
+                    raise self.kept_out(connection, mode) from error
+                raise
 
-    def after_transaction(self, connection: Connection) -> None:
-        if connection.holds_writer_lock:
-            self._writers.release(connection)
+    def _begin_in_slices(self, connection: Connection, mode: TransactionMode) -> None:
+        """Begin to write for a call that may be interrupted. SQLite waits for another process by
+        sleeping, and its interrupt does not end the sleep, so it waits in short steps."""
 
-    def abandon_after_fork(self) -> None:
-        super().abandon_after_fork()
-        self._writers = FairSemaphore()
+        def begin() -> None:
+            try:
+                connection.driver.execute(BEGIN[mode])
+            except sqlite3.OperationalError as error:
+                if is_busy(error):
+                    raise self.kept_out(connection, mode) from error
+                raise
 
-    def _kept_out(self, driver: Any, mode: TransactionMode) -> GateTimeout | TransactionConflict:
+        connection.driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
+        try:
+            retry(WRITER.within(BUSY_TIMEOUT_MS / 1000), begin, on=ConcurrencyError)
+        finally:
+            connection.driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+
+    def kept_out(
+        self, connection: Connection, mode: TransactionMode
+    ) -> GateTimeout | TransactionConflict:
         """Return the error for a transaction that another process keeps from writing; it names that
         process if it is known."""
         writer = find_writer(os.path.realpath(self._file.path))
         try:
-            known = read_node_leases(driver.execute(LEASES_SQL).fetchall())
+            known = read_node_leases(connection.driver.execute(LEASES_SQL).fetchall())
         except sqlite3.Error:  # there are no such tables yet
             known = {}
         nodes = [node for node in known.values() if writer is None or node.is_process(writer)]
@@ -332,16 +232,19 @@ class SQLite(SQLiteStatements):
             hint="try again; a long transaction of one process keeps all other writers waiting",
         )
 
-    def before_commit(self, connection: Connection, seconds: float) -> None:
-        if connection.mode is not TransactionMode.READ:
-            self.require_same_file()
-        if seconds > LONG_TRANSACTION_SECONDS and connection.mode in (
+    def before_commit(self, connection: Connection, mode: TransactionMode, seconds: float) -> None:
+        if mode is not TransactionMode.READ and self._file.is_replaced():
+            self.require_there()
+        if seconds > LONG_TRANSACTION_SECONDS and mode in (
             TransactionMode.WRITE,
             TransactionMode.JOB,
             TransactionMode.DDL,
         ):
-            passed = int(seconds * 1e6)
-            connection.run(EXTEND_LEASES_SQL, (passed, self.now_us(connection) - passed))
+            passed, now_us = int(seconds * 1e6), connection.storage.now_us(connection)
+            connection.run(EXTEND_LEASES_SQL, (passed, now_us - passed))
+
+    def commit(self, connection: Connection) -> None:
+        connection.driver.execute("COMMIT")
 
     def is_refused_commit(self, connection: Connection, error: BaseException) -> bool:
         # SQLite reports it where a page of the log could not be written, the one that commits at
@@ -350,7 +253,7 @@ class SQLite(SQLiteStatements):
         # after the log holds the commit, when it takes effect if this process dies: docs/decisions.
         return name_of(error) == "SQLITE_FULL"
 
-    def roll_back(self, connection: Connection) -> None:
+    def roll_back(self, connection: Connection, drawn: DrawnInside | None) -> None:
         if connection.driver.in_transaction:
             connection.driver.execute("ROLLBACK")
 

@@ -1,346 +1,408 @@
-"""The interface of a storage engine, below transactions and connections: its statements.
+"""A database as zapdb uses it, with its transactions.
 
-Abstract methods hold most of the differences between SQLite and PostgreSQL. The statements of the
-hot path are in `record_statements` and `entry_statements`, for both placeholders.
+They are begun and ended by zapdb's own statements, because each kind begins differently (see
+`transaction_modes`). Transactions that begin and end within one call run on the connection that the
+thread keeps; transactions that stay open between calls have a connection of their own (see
+`open_transaction`). If the outcome of a transaction is unknown, its connection is discarded.
 """
 
 from __future__ import annotations
 
-import struct
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from types import MappingProxyType
-from typing import Any, ClassVar, Final, Literal
+import itertools
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Final, NoReturn
 
-import sqlalchemy
-
-from zapdb.limits import ARROW_VALUE_SIZE_BYTES_MAX
-from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import Refusal
-from zapdb.storage.fixed_tables import VERSION_TABLE
-from zapdb.storage.transactions import Transactions
+from zapdb.errors import CommitUnknown, TransactionConflict, UsageError, ZapdbError
+from zapdb.limits import CONNECTIONS_MAX, GATE_WAIT_LOGGED_SECONDS
+from zapdb.logs import log_event
+from zapdb.metrics import CONFLICTS, GATE_WAITS
+from zapdb.storage.connection import Connection, TransactionState
+from zapdb.storage.driver_errors import unknown_driver_error
+from zapdb.storage.engine import StorageEngine
+from zapdb.storage.interruption import current_call
+from zapdb.storage.open_transaction import OpenTransaction
+from zapdb.storage.own_writes import OwnWrites, own_writes_of
+from zapdb.storage.pool import Pool
+from zapdb.storage.savepoints import Savepoint
+from zapdb.storage.sequences import DrawnInside
+from zapdb.storage.transaction_modes import GATES, TransactionMode
+from zapdb.storage.transaction_owners import Caller, find_caller
 from zapdb.values import Zones
 
-OfHeld = Literal["wait", "skip", "refuse"]
-"""Of rows that another transaction holds: wait for them, leave them out, or refuse the statement.
-Nobody holds rows in SQLite, which has one writer at a time."""
+logger = logging.getLogger("zapdb.storage")
+
+_NUMBERS: Final = itertools.count(1)
 
 
-class LockedRecords(list[tuple[bytes, bytes]]):
-    """(key, value) rows that a transaction has locked."""
-
-    row_ids: Sequence[bytes] = ()
-    """Where the server has each row, if it tells, until the row is written."""
-
-
-class Storage(Transactions):
-    """A database as zapdb uses it; safe to share between threads."""
-
-    dialect: ClassVar[str]
-    is_remote: ClassVar[bool]
-    """Whether a statement is a round trip to a server."""
-    placeholder: ClassVar[str]
-    """The driver's placeholder of a bound parameter."""
-    has_writes_in_queries: ClassVar[bool]
-    """Whether a statement can begin with another one that writes: WITH … AS (UPDATE …)."""
-    lock_rows_sql: ClassVar[str]
-    """Behind a SELECT: it locks the rows until the transaction ends; empty where a transaction that
-    writes has locked the database."""
-    clock_sql: ClassVar[str]
-    insert: ClassVar[Callable[..., Any]]
-    """The dialect's own INSERT of SQLAlchemy, which has ON CONFLICT."""
-    secret_options: Mapping[str, Any] = MappingProxyType({})
-    """The options of the address that `url` leaves out, so that nothing made of `url` can show
-    them."""
+class Storage:
+    """An open database; safe to share between threads."""
 
     incarnation: tuple[int, int] | None = None
     """On PostgreSQL, what this process last knew of the server's: see `storage.incarnations`."""
     zones: Zones | None = None
     """The numbers of time zones that were read from this database: see `catalog.zones`."""
 
-    def full_address(self) -> str:
-        """Return the address with its password, for another process; never to be shown."""
-        url = self.url.update_query_dict(self.secret_options)
-        return url.render_as_string(hide_password=False)
+    def __init__(self, engine: StorageEngine, *, connections_max: int = CONNECTIONS_MAX) -> None:
+        self.engine = engine
+        self.dialect = engine.dialect
+        self.placeholder = engine.dialect.placeholder
+        """The driver's placeholder of a bound parameter."""
+        self.read_only = engine.read_only
+        self.node_id = engine.node_id
+        """Identifies this storage to other processes: the id of its registered node."""
+        self.pool = pool = Pool(engine, partial(Connection, self), connections_max)
+        # What everybody asks of the pool.
+        self.connection = pool.connection
+        self.own_connection = pool.own_connection
+        self.release_connection = pool.release_connection
+        self.require_open = pool.require_open
 
-    def make_connection(self, core: sqlalchemy.Connection) -> Connection:
-        return Connection(self, core)
+    @property
+    def shown_url(self) -> str:
+        """Return the address without its password and without other parts that may be secret."""
+        return self.engine.shown_url
 
-    def execute_many(self, driver: Any, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Run a statement for each row of parameters on the driver's connection."""
-        driver.cursor().executemany(sql, rows)
-
-    def copy_in(self, driver: Any, sql: str, data: Iterable[bytes]) -> None:
-        """Run a statement that takes rows from the client on the driver's connection."""
-        raise NotImplementedError(f"{self.dialect} takes rows as parameters only")
+    @property
+    def is_in_transaction(self) -> bool:
+        """Whether the caller has a transaction or a snapshot open, or is in an operation."""
+        return self.pool.is_in_transaction
 
     def now_us(self, connection: Connection) -> int:
         """Return the microseconds since 1970-01-01 UTC by the database's clock."""
-        (now,) = connection.fetch_one(self.clock_sql)
+        (now,) = connection.fetch_one(self.dialect.clock_sql)
         return int(now)
 
-    @property
-    def file_mode(self) -> int:
-        """The mode of files that are made with records of the database: that of its own file, if it
-        has one. The process's umask applies, too."""
-        return 0o666
+    def close(self) -> None:
+        """Close all connections; open transactions are rolled back."""
+        self.pool.close()
+        self.engine.close()
 
-    def is_absent(self) -> bool:
-        """Return whether the database does not exist yet, so that connecting would create it."""
-        return False
+    @cached_property
+    def own_writes(self) -> OwnWrites:
+        """What is told of the writes of this process."""
+        return own_writes_of(self.engine.identity)
 
-    def prepare(self) -> None:
-        """Make the lasting settings of a database of zapdb's; outside of transactions."""
-
-    def check_capabilities(self, connection: Connection) -> None:
-        """Check, before zapdb's tables are created, that the server has the features that zapdb
-        uses (rule 33)."""
-
-    def export_snapshot(self, connection: Connection) -> str | None:
-        """Return the name of the snapshot of an open READ transaction, or None if the engine has no
-        such names. Other sessions can read as of the same moment while the transaction is open."""
-        return None
-
-    def import_snapshot(self, name: str) -> None:
-        """Begin all READ transactions from now on as of a snapshot that another session exported.
-
-        They raise `StorageError` once the other session's transaction has ended.
-        """
-        raise NotImplementedError(f"{self.dialect} exports no snapshots")
-
-    def end_dead_holders(self) -> None:
-        """End the sessions of dead processes that still hold the gate (rule 7)."""
-
-    @abstractmethod
-    def table_names(self, connection: Connection) -> list[str]:
-        """Return the tables and views of the schema in use."""
-
-    @property
-    def home_name(self) -> str | None:
-        """On PostgreSQL, the schema that zapdb's tables are in, once it is known."""
-        return None
-
-    def find_home(self, connection: Connection) -> bool:
-        """Return whether the database has zapdb's tables, in whichever schema."""
-        return VERSION_TABLE in self.table_names(connection)
-
-    def qualify(self, sql: str, driver: Any) -> str:
-        """Return a statement with the schema of zapdb's tables before their names."""
-        return sql
-
-    def find_elsewhere(self, connection: Connection) -> list[str]:
-        """Return all schemas that have zapdb's tables, if the engine has schemas."""
-        return []
-
-    def making_home(self, connection: Connection) -> AbstractContextManager[object]:
-        """Make zapdb's tables in the block, in the schema that is chosen for them."""
-        return nullcontext()
-
-    @abstractmethod
-    def lock_storage_version(self, connection: Connection) -> None:
-        """Inside a CATALOG transaction, keep other processes from creating zapdb's own tables."""
-
-    # Statements that differ between the engines
-
-    @abstractmethod
-    def create_record_table_sql(self, table: str) -> str: ...
-
-    @abstractmethod
-    def create_index_table_sql(self, table: str, *, unique: bool) -> str:
-        """Return the statement; with `unique`, the database refuses two entries with one key (rule
-        25)."""
-
-    @abstractmethod
-    def insert_rows(
+    @contextmanager
+    def transaction(
         self,
-        connection: Connection,
-        table: str,
-        columns: str,
-        tenant: int,
-        rows: Sequence[Any],
-        refused: Refusal | None = None,
-    ) -> None:
-        """Insert pairs of bytes into the two `columns`; raises the error that `refused` makes, else
-        `DuplicateKey`: see `Connection.send`."""
-
-    @abstractmethod
-    def require_keys(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        refused: Refusal,
-    ) -> None:
-        """Continue only if each of some different keys is in a table: see `Connection.require`."""
-
-    @abstractmethod
-    def insert_entries_if_absent(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
-    ) -> int:
-        """Insert the (key, record) pairs that an index table lacks; return their number.
-
-        For a unique index, insert the pairs whose keys are missing, no matter which record has the
-        key.
-        """
-
-    @abstractmethod
-    def lock_records(
-        self,
-        connection: Connection,
-        table: str,
-        condition: str,
-        parameters: Sequence[Any],
-        limit: int,
+        mode: TransactionMode,
+        connection: Connection | None = None,
         *,
-        of_held: OfHeld,
-    ) -> LockedRecords:
-        """Return records in key order, locked until the transaction ends.
+        exclusive: bool = False,
+    ) -> Iterator[Connection]:
+        """A transaction of one call: committed at the end, rolled back on an exception.
 
-        `of_held` says what becomes of rows that another transaction holds. Raises `RowsHeld`.
+        `connection` is that of the caller, if it is known. An `exclusive` WRITE is the only writer;
+        raises `TransactionConflict` if the other writers do not end soon.
         """
+        connection = connection or self.connection()
+        if connection.transaction is not None:
+            raise UsageError(
+                "this thread or task is already in a transaction",
+                hint="end it first; a schema change cannot run inside a transaction",
+            )
+        if self.read_only and not mode.only_reads:
+            self.require_writable()
+        try:
+            with self.engine.refusing_deadlock(connection):
+                self._begin(connection, mode, exclusive=exclusive)
+                try:
+                    yield connection
+                except BaseException:
+                    self._undo(connection)
+                    raise
+                self._finish(connection)
+        except BaseException as error:
+            self._leave_nothing(connection)
+            count_conflict(error, mode)
+            raise
+        finally:
+            self.pool.end_turn(connection)
 
-    @abstractmethod
-    def set_values(
+    @contextmanager
+    def writing_as_another_process(self) -> Iterator[None]:
+        """Transactions of this thread that write wait as those of other processes do, and not in
+        the queue of this process's writers, if the engine has one."""
+        self.pool.local.has_turn = True
+        try:
+            yield
+        finally:
+            self.pool.local.has_turn = False
+
+    # Transactions that stay open
+
+    def begin_open(
+        self,
+        mode: TransactionMode,
+        lent: Connection | None = None,
+        caller: Caller | None = None,
+        *,
+        exclusive: bool = False,
+    ) -> OpenTransaction:
+        """Begin a transaction that stays open between calls; its owner is the calling task or
+        thread, or `caller`.
+
+        `lent` is a connection that was lent already (see `Pool.lend_connection`); `exclusive` is as
+        for `transaction`. Raises `ConnectionsBusy`.
+        """
+        if self.read_only and not mode.only_reads:
+            self.require_writable()
+        connection = self.pool.lend_connection(mode) if lent is None else lent
+        try:
+            begun = OpenTransaction(self, connection, mode, caller or find_caller())
+            with self.engine.refusing_deadlock(connection):
+                self._begin(connection, mode, exclusive=exclusive)
+            self.pool.note_open(begun)
+        except BaseException as error:
+            connection.end_transaction()
+            self.pool.end_turn(connection)
+            self.pool.give_back(connection)
+            count_conflict(error, mode)
+            raise
+        return begun
+
+    def commit_open(self, begun: OpenTransaction) -> None:
+        """Commit an open transaction that no call is using; raises the errors of `transaction`."""
+        connection = begun.connection
+        begun.is_ended = True
+        try:
+            with self.engine.refusing_deadlock(connection):
+                self._finish(connection)
+        except TransactionConflict as error:
+            count_conflict(error, begun.mode)
+            raise
+        finally:
+            self.pool.end_turn(connection)
+            self.pool.give_back(connection)
+
+    def undo_open(self, begun: OpenTransaction) -> None:
+        """Roll back a transaction, as soon as no thread is using it."""
+        begun.is_interrupted = True
+        if not begun.is_ended and begun.take_to_end():
+            self.undo_taken(begun)
+
+    def undo_taken(self, begun: OpenTransaction) -> None:
+        """Roll back a transaction that the caller has taken (`OpenTransaction.take_to_end`)."""
+        begun.is_ended = True
+        try:
+            self._undo(begun.connection)
+        finally:
+            self.pool.end_turn(begun.connection)
+            self.pool.give_back(begun.connection)
+
+    def savepoint(self, connection: Connection) -> Savepoint:
+        """Open a savepoint: rolled back on an exception, while the transaction may continue."""
+        return Savepoint(self, connection)
+
+    def require_writable(self) -> None:
+        """Raise `UsageError` if the database was opened read-only."""
+        if self.read_only:
+            raise UsageError(
+                "the database was opened read-only",
+                database=self.shown_url,
+                hint="open it without read_only=True",
+            )
+
+    # Beginning
+
+    def _begin(self, connection: Connection, mode: TransactionMode, *, exclusive: bool) -> None:
+        """Begin a transaction on a connection without one."""
+        call = current_call()
+        if call is not None:
+            call.refuse_interrupted()
+        gate = "exclusive" if exclusive else GATES.get(mode)
+        started = time.monotonic()
+        try:
+            self._send_begin(connection, mode, exclusive=exclusive)
+        finally:
+            began = time.monotonic()
+            # A queued statement takes the gate when it is sent.
+            if gate is not None and (connection.queue is None or not connection.is_waiting):
+                self.note_gate(began - started, mode, gate)
+        connection.transaction = TransactionState(mode, next(_NUMBERS), began)
+
+    def _send_begin(
         self,
         connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
+        mode: TransactionMode,
+        *,
+        exclusive: bool,
+        may_renew: bool = True,
     ) -> None:
-        """Set the values of different records that the transaction has locked."""
+        try:
+            if self.pool.turn is not None and not (mode.only_reads or connection.has_turn):
+                self.pool.take_turn(connection, mode)
+            connection.uses += 1
+            try:
+                if connection.refused is not None:
+                    connection.refused()
+                self.engine.begin(connection, mode, exclusive=exclusive)
+            finally:
+                connection.uses -= 1
+        except BaseException as error:
+            is_drivers = isinstance(error, Exception) and not isinstance(error, ZapdbError)
+            if is_drivers and may_renew and self.pool.reconnect(connection):
+                self.pool.end_turn(connection)  # no statement has run in it
+                self._send_begin(connection, mode, exclusive=exclusive, may_renew=False)
+                return
+            meaning = connection.meaning(error) if is_drivers else error
+            self._roll_back(connection)
+            if meaning is error:
+                raise
+            raise meaning from error
 
-    def set_locked_values(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        locked: LockedRecords,
-        values: Sequence[bytes],
-    ) -> None:
-        """Do the same for records as they were locked, none of which was written since."""
-        self.set_values(connection, table, tenant, [key for key, _ in locked], values)
+    def begin_again(self, connection: Connection) -> None:
+        """Begin a transaction again in which no statement has run."""
+        transaction, queue = connection.transaction, connection.queue
+        assert transaction is not None
+        unmade = () if queue is None else queue.unmade
+        self._roll_back(connection)
+        transaction.is_rollback_only = False
+        self._send_begin(connection, transaction.mode, exclusive=False)
+        if queue is not None:
+            queue.make_savepoints(unmade)
 
-    @abstractmethod
-    def delete_rows(
-        self,
-        connection: Connection,
-        table: str,
-        where: str,
-        columns: Sequence[str],
-        rows: Sequence[Any],
-    ) -> None:
-        """Delete the rows that have the bytes of one of `rows` in the `columns`. Together with the
-        columns of `where` they are the table's key. No other transaction may change the rows
-        meanwhile."""
+    def note_gate(self, seconds: float, mode: TransactionMode | None, gate: str = "shared") -> None:
+        """Count how long a transaction of this kind waited for the gate."""
+        GATE_WAITS.observe(seconds, gate)
+        if seconds > GATE_WAIT_LOGGED_SECONDS:
+            log_event(
+                logger,
+                "gate.waited",
+                "a transaction waited long for the gate",
+                level=logging.WARNING,
+                database=self.shown_url,
+                mode="" if mode is None else mode.value,
+                seconds=round(seconds, 3),
+            )
 
-    @abstractmethod
-    def fetch_entries(
-        self,
-        connection: Connection,
-        table: str,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
-    ) -> list[Any]:
-        """Return up to `limit` entries of an index in any of the ranges, low ≤ key < high, as (key,
-        value) rows of their records, in no order."""
+    # Ending
 
-    @abstractmethod
-    def find_entries(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        entries: Sequence[tuple[bytes, bytes]],
-    ) -> list[Any]:
-        """Return those of the entries of an index that exist, as (key, record) rows, in no
-        order."""
+    def _finish(self, connection: Connection) -> None:
+        """Commit a transaction, or roll it back if the COMMIT fails."""
+        transaction = connection.transaction
+        assert transaction is not None
+        mode, written = transaction.mode, transaction.to_tell
+        try:
+            self.require_open()
+            if transaction.is_rollback_only:
+                connection.require_committable()
+            if transaction.pending is not None:
+                transaction.pending.flush(connection)
+                transaction.pending = None
+            self.engine.before_commit(connection, mode, time.monotonic() - transaction.began)
+            if written is not None and self.own_writes.begin_commit(written):
+                connection.flush()
+                self.own_writes.tell(written)
+            call = None if mode.only_reads else current_call()
+            # A queued statement may be cancelled together with COMMIT; the server tells which was.
+            if call is not None and not connection.is_waiting:
+                call.enter_commit()
+        except BaseException:
+            try:
+                self._undo(connection)
+            finally:
+                if written is not None:
+                    self.own_writes.end_commit(written, is_committed=False)
+            raise
+        is_committed = False
+        try:
+            self._commit(connection, transaction)
+            is_committed = True
+        finally:
+            try:
+                if call is not None and (is_committed or not _is_refused(connection)):
+                    call.leave_commit(is_committed=is_committed)
+            finally:
+                if written is not None:
+                    self.own_writes.end_commit(written, is_committed=is_committed)
+        if transaction.drawn is not None:
+            transaction.drawn.settle(connection)
 
-    @abstractmethod
-    def fetch_records(
-        self,
-        connection: Connection,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
-    ) -> list[Any]:
-        """Return up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no
-        order."""
+    def _commit(self, connection: Connection, transaction: TransactionState) -> None:
+        connection.uses += 1
+        try:
+            if connection.refused is not None and not connection.is_interrupted:
+                connection.refused()
+            transaction.is_committing = connection.queue is None or not connection.is_waiting
+            try:
+                self.engine.commit(connection)
+                if transaction.drawn is not None:
+                    transaction.drawn.is_kept = True
+            except Exception as error:
+                self._raise_failed_commit(connection, transaction, error)
+            except BaseException:
+                self.pool.discard_connection(connection)
+                raise
+            finally:
+                transaction.is_committing = False
+                connection.end_transaction()
+        finally:
+            connection.uses -= 1
 
-    def sample_keys(
-        self, connection: Connection, table: str, where: str, parameters: Sequence[Any]
-    ) -> KeySample | None:
-        """Estimate how many rows of a table satisfy a condition, and how their keys are spread;
-        None if they are few, or can't be estimated."""
-        return None
+    def _raise_failed_commit(
+        self, connection: Connection, transaction: TransactionState, error: Exception
+    ) -> NoReturn:
+        if _is_refused(connection):
+            self._roll_back(connection)
+            raise error
+        translated = self.engine.translate(error)
+        if isinstance(translated, TransactionConflict):
+            self._roll_back(connection)
+            raise translated from error
+        if self.engine.is_refused_commit(connection, error):
+            self._roll_back(connection)
+            known = isinstance(translated, ZapdbError)
+            raise (translated if known else unknown_driver_error(error)) from error
+        self.pool.discard_connection(connection)
+        if transaction.mode.only_reads:  # it had nothing to commit
+            raise translated from error
+        raise CommitUnknown(
+            "COMMIT reported an error, and its outcome is unknown",
+            database=self.shown_url,
+            cause=error,
+            hint="check whether the change is there before repeating it; with "
+            "token=True, db.run and db.transaction find out themselves",
+        ) from error
 
-    @abstractmethod
-    def fetch_joined(
-        self, connection: Connection, select: str, parameters: Sequence[Any], version: str
-    ) -> tuple[Any, JoinedRows | None]:
-        """Run a SELECT of (key, value) in the order of keys together with one of the catalog
-        version; returns the version, which is None for a removed tenant, and the rows: None if
-        one is longer than `ARROW_VALUE_SIZE_BYTES_MAX`. Raises `CorruptRecord` for cells that are
-        not bytes."""
+    def _undo(self, connection: Connection) -> None:
+        transaction = connection.transaction
+        drawn = None if transaction is None else transaction.drawn
+        connection.end_transaction()
+        if self.pool.is_inherited or connection.keeper is None:
+            return
+        self._roll_back(connection, drawn)
+        if drawn is not None:
+            drawn.settle(connection)
 
+    def _roll_back(self, connection: Connection, drawn: DrawnInside | None = None) -> None:
+        if drawn is None and connection.transaction is not None:
+            drawn = connection.transaction.drawn
+        try:
+            with connection.in_use():
+                self.engine.roll_back(connection, drawn)
+        except Exception:  # the connection is lost, and the transaction with it
+            self.pool.discard_connection(connection)
 
-@dataclass(frozen=True, slots=True)
-class KeySample:
-    """About how many rows there are, and keys, in order, that cut them into parts of about equal
-    size."""
-
-    records: int
-    keys: tuple[bytes, ...]
-
-    def cut(self, every: int) -> list[bytes]:
-        """Keys before which there are about n, 2n, … rows."""
-        per_record = (len(self.keys) + 1) / self.records
-        places = [int(at * per_record) for at in range(every, self.records, every)]
-        return [self.keys[place - 1] for place in dict.fromkeys(places) if place]
-
-
-@dataclass(frozen=True, slots=True)
-class JoinedRows:
-    """The keys of records one after the other, and the records, with the sizes of each: four bytes
-    for a size, as `SIZE` says."""
-
-    keys: bytes
-    key_sizes: bytes
-    values: bytes
-    value_sizes: bytes
-
-    def split(self) -> list[tuple[bytes, bytes]]:
-        """Return the rows one by one."""
-        keys = _split(self.keys, self.key_sizes)
-        return list(zip(keys, _split(self.values, self.value_sizes), strict=True))
-
-
-SIZE: Final = struct.Struct(">i")
-
-
-def _split(joined: bytes, sizes: bytes) -> list[bytes]:
-    ends = accumulate((size for (size,) in SIZE.iter_unpack(sizes)), initial=0)
-    return [joined[start:end] for start, end in pairwise(ends)]
-
-
-def join_rows(rows: Sequence[tuple[bytes, bytes]]) -> JoinedRows | None:
-    """Return rows joined; None if one is longer than `ARROW_VALUE_SIZE_BYTES_MAX`."""
-    keys, values = [key for key, _ in rows], [value for _, value in rows]
-    if max(map(len, values), default=0) > ARROW_VALUE_SIZE_BYTES_MAX:
-        return None
-    sizes = struct.Struct(f">{len(rows)}i").pack
-    return JoinedRows(
-        b"".join(keys), sizes(*map(len, keys)), b"".join(values), sizes(*map(len, values))
-    )
+    def _leave_nothing(self, connection: Connection) -> None:
+        """End a failed transaction for certain: Ctrl-C may have interrupted its rollback, and the
+        connection's next statements must not belong to it."""
+        connection.end_transaction()
+        is_nobodys = self.pool.is_inherited or connection.keeper is None
+        if not (is_nobodys or connection.core.closed or self.engine.is_idle(connection.driver)):
+            self.pool.discard_connection(connection)
 
 
-def index_columns(*, unique: bool) -> str:
-    """Return the columns that identify an entry of an index."""
-    return "tenant, key" if unique else "tenant, key, record"
+def _is_refused(connection: Connection) -> bool:
+    """Whether a statement that was sent with COMMIT failed, so that COMMIT was not run."""
+    return connection.queue is not None and connection.queue.is_refused
+
+
+def count_conflict(error: BaseException, mode: TransactionMode) -> None:
+    """Count a conflict of a transaction of this kind, for the metrics."""
+    if isinstance(error, TransactionConflict):
+        CONFLICTS.add(mode.value)

@@ -60,11 +60,11 @@ def read_storage_version(storage: Storage) -> str | None:
     Raises `NotZapdb` for a database with other contents, `NewerStorageVersion` for one that a later
     release upgraded, `IncompatibleVersion` for one from before the first release.
     """
-    if storage.is_absent():
+    if storage.engine.is_absent():
         return None
     connection = storage.connection()
-    if not storage.find_home(connection):
-        tables = storage.table_names(connection)
+    if not storage.dialect.find_home(connection):
+        tables = storage.dialect.table_names(connection)
         if not tables:
             return None
         shown = ", ".join(tables[:5]) + (" …" if len(tables) > 5 else "")
@@ -114,14 +114,16 @@ def ensure_storage(storage: Storage, *, create: bool) -> None:
     version = read_storage_version(storage)
     if version is None and not create:
         raise empty_database(storage, "run `zapdb migrate up`, or open it with apply='auto'")
-    storage.prepare()
+    storage.engine.prepare(storage.connection)
     if version is None:
         _create(storage)
 
 
 def empty_database(storage: Storage, hint: str) -> PendingMigrations:
     """Return the error for a database without tables of zapdb's, where they were looked for."""
-    elsewhere = [] if storage.is_absent() else storage.find_elsewhere(storage.connection())
+    elsewhere = (
+        [] if storage.engine.is_absent() else storage.dialect.find_elsewhere(storage.connection())
+    )
     if elsewhere:
         hint = f"name the schema in the address: …?schema={elsewhere[0]}; or {hint}"
     error = PendingMigrations(
@@ -144,10 +146,10 @@ def _create(storage: Storage) -> None:
 
 def _create_tables(storage: Storage) -> None:
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        storage.lock_storage_version(connection)
+        storage.dialect.lock_storage_version(connection)
         if read_storage_version(storage) is None:
-            with storage.making_home(connection):
-                storage.check_capabilities(connection)
+            with storage.dialect.making_home(connection):
+                storage.engine.check_capabilities(connection)
                 _run_revisions(connection)
 
 
@@ -186,7 +188,7 @@ def upgrade_storage(connection: Connection) -> None:
 
     Every process then reloads its tenant catalogs, as after an activation.
     """
-    connection.storage.lock_storage_version(connection)
+    connection.storage.dialect.lock_storage_version(connection)
     if read_storage_version(connection.storage) != STORAGE_VERSION:
         _run_revisions(connection)
         raise_catalog_version(connection)
@@ -206,7 +208,7 @@ def _run_revisions(connection: Connection) -> None:
 
     config = _config()
     config.attributes["connection"] = connection.core
-    config.attributes["schema"] = connection.storage.home_name
+    config.attributes["schema"] = connection.storage.dialect.home_name
     try:
         command.upgrade(config, STORAGE_VERSION)
     except DBAPIError as error:  # as where the server ended the session

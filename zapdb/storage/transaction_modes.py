@@ -26,9 +26,10 @@ class TransactionMode(enum.Enum):
     DDL = "ddl"
     CATALOG = "catalog"
 
-    @property
-    def only_reads(self) -> bool:
-        return self in (TransactionMode.READ, TransactionMode.SERIAL)
+    only_reads: bool
+
+    def __init__(self, name: str) -> None:
+        self.only_reads = name in ("read", "serial")
 
 
 GATES: Final = {
@@ -38,3 +39,5 @@ GATES: Final = {
     TransactionMode.DDL: "exclusive",
 }
 """How the kinds of transactions take the gate; all other kinds do not take it."""
+PIPELINED_MODES: Final = frozenset({TransactionMode.WRITE, TransactionMode.JOB})
+"""Transactions whose statements are queued, if the engine can send several at once."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from zapdb.storage.open_transaction import OpenTransaction
-    from zapdb.storage.pool import ConnectionPool
+    from zapdb.storage.pool import Pool
 
 _BEGUN: Final[ContextVar[tuple[weakref.ref[OpenTransaction], ...]]] = ContextVar(
     "zapdb transactions", default=()
@@ -63,7 +63,9 @@ class Caller(NamedTuple):
 
 
 def find_caller() -> Caller:
-    return Caller(current_owner(), running_loop(), find_place())
+    loop = running_loop()
+    owner = threading.current_thread() if loop is None else asyncio.current_task(loop) or loop
+    return Caller(owner, loop, find_place())
 
 
 def note_begun(begun: OpenTransaction) -> None:
@@ -72,7 +74,7 @@ def note_begun(begun: OpenTransaction) -> None:
     _BEGUN.set((*alive, weakref.ref(begun)))
 
 
-def find_begun(pool: ConnectionPool) -> OpenTransaction | None:
+def find_begun(pool: Pool) -> OpenTransaction | None:
     """Return this context's open transaction of a database, even if another caller began it."""
     known = _BEGUN.get()
     if not known:
@@ -81,7 +83,7 @@ def find_begun(pool: ConnectionPool) -> OpenTransaction | None:
     for one in known:
         found = one()
         if found is not None and not found.is_ended:
-            if found.storage is pool:
+            if found.storage.pool is pool:
                 return found
             is_open = True
     if not is_open:

@@ -93,7 +93,7 @@ def resolve_commit(storage: Storage, token: CommitToken, unknown: CommitUnknown)
 
 def _took_effect(storage: Storage, token: CommitToken) -> bool | None:
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        if storage.dialect == "postgresql":
+        if storage.dialect.name == "postgresql":
             connection.run(f"SET LOCAL lock_timeout = {int(COMMIT_OUTCOME.seconds * 1000)}")
             connection.run(_insert_sql(storage) + " ON CONFLICT DO NOTHING", (token.id, NEVER))
         rows = connection.fetch_all(_FIND.format(mark=storage.placeholder), (token.id,))
@@ -104,7 +104,7 @@ def _took_effect(storage: Storage, token: CommitToken) -> bool | None:
 
 
 def _insert_sql(storage: Storage) -> str:
-    return _format_insert(storage.placeholder, storage.clock_sql, COMMIT_TOKEN_KEPT_SECONDS)
+    return _format_insert(storage.placeholder, storage.dialect.clock_sql, COMMIT_TOKEN_KEPT_SECONDS)
 
 
 @cache

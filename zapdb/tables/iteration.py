@@ -405,5 +405,5 @@ def is_inside_writing(session: Session) -> bool:
 
 def _transaction_of(session: Session) -> Connection | None:
     begun = session.open_here()
-    connection = session.storage.known_connection() if begun is None else begun.connection
+    connection = session.storage.pool.known_connection() if begun is None else begun.connection
     return None if connection is None or connection.mode is None else connection

@@ -40,6 +40,7 @@ from zapdb.limits import (
 )
 from zapdb.records import decoder_of
 from zapdb.storage import Connection, MissingTable, TransactionMode
+from zapdb.storage.connection import Loan
 from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import Again, pauses, retry
 from zapdb.storage.sequences import Block, DrawnInside, draw_block, draw_next, read_last_number
@@ -140,7 +141,9 @@ class Sequences:
     def find(self, connection: Connection, field: int) -> Hand:
         """Return what a transaction takes the numbers of a field from."""
         with self._lock:
-            own = None if connection.drawn is None else connection.drawn.hands.get(self._at(field))
+            transaction = connection.transaction
+            drawn = None if transaction is None else transaction.drawn
+            own = None if drawn is None else drawn.hands.get(self._at(field))
             if own is not None:
                 return cast(Hand, own)
             self._take_over_rest()
@@ -198,8 +201,10 @@ class Sequences:
     def add_inside(self, connection: Connection, field: int, block: Block, lease: OwnLease) -> None:
         """Numbers that an open transaction drew itself. What the process has in hand is lower, and
         would not rise any more."""
+        transaction = connection.transaction
+        assert transaction is not None
         with self._lock:
-            inside = connection.drawn = connection.drawn or DrawnInside(lease)
+            inside = transaction.drawn = transaction.drawn or DrawnInside(lease)
             inside.add(self._tenant, field, block)
             shared, own = self._hands.setdefault(field, Hand()), inside.hands.get(self._at(field))
             if own is None:
@@ -290,7 +295,7 @@ class OperationNumbers:
             return
         while sequences.needs_block(sequences.find(connection, field), above, count):
             needed = BlockNeeded(self._session, bound, field, above, count)
-            if not connection.has_place:  # the transaction is this operation's alone
+            if not isinstance(connection.keeper, Loan):  # the transaction is this operation's alone
                 raise needed
             if not _draw_in(self._session, connection, needed):
                 raise _changed(bound)

@@ -36,6 +36,7 @@ from zapdb.storage import (
     TransactionMode,
 )
 from zapdb.storage.cells import as_number
+from zapdb.storage.connection import TransactionState
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import goes_alone, retry
@@ -66,6 +67,12 @@ def changed_while_read(bound: BoundTable) -> CatalogChanged:
         table=bound.schema.name,
         hint="run the query again, or run it inside db.snapshot()",
     )
+
+
+def _transaction_of(connection: Connection) -> TransactionState:
+    """Return the transaction that a connection is in."""
+    assert connection.transaction is not None
+    return connection.transaction
 
 
 class _GuardRefused(StatementRefused):
@@ -103,7 +110,7 @@ class Session(SessionCatalog):
     ) -> None:
         super().__init__(storage, catalog, served_position, pins, is_read_only=node is None)
         self.node = node
-        self.sequences = Sequences(catalog.tenant, are_exact=storage.turn is not None)
+        self.sequences = Sequences(catalog.tenant, are_exact=storage.pool.turn is not None)
         self._local = _Local()
         self.catalog_version_sql = catalog_version_sql(catalog.tenant)
         self._token_purger = CommitTokenPurger(storage)
@@ -125,10 +132,10 @@ class Session(SessionCatalog):
         snapshot, and needs none."""
         if self.is_read_only or self.open is not None or has_begun():
             return None
-        if self.storage.local.active is not None:
+        if self.storage.pool.local.active is not None:
             return None
         connection = self.storage.own_connection()
-        return connection if connection.mode is None else None
+        return connection if connection.transaction is None else None
 
     def read_catalog_version(self, connection: Connection) -> int:
         """Return the catalog version now; 0, which no tenant has, if the tenant was removed."""
@@ -195,20 +202,21 @@ class Session(SessionCatalog):
         are the `numbers` that it drew.
         """
         connection = self.storage.connection()
-        is_inside = connection.mode is TransactionMode.WRITE
+        transaction = connection.transaction
+        is_inside = transaction is not None and transaction.mode is TransactionMode.WRITE
         try:
-            if is_inside:
-                if self._shared not in connection.checked:  # another tenant's has begun it
+            if transaction is not None and is_inside:
+                if self._shared not in transaction.checked:  # another tenant's has begun it
                     self.check_writer(connection)
                 with self.storage.savepoint(connection), self._recheck_after_error(connection):
                     yield connection
-            elif connection.mode is not None:
+            elif transaction is not None:
                 self.storage.require_writable()
                 raise UsageError(
                     "a snapshot is read-only",
                     hint="write after the snapshot, or use db.transaction()",
                 )
-            elif connection.can_pipeline:
+            elif connection.queue is not None:
                 with self._writing_together() as begun:
                     yield begun
             else:
@@ -259,7 +267,7 @@ class Session(SessionCatalog):
             return
         epoch = node.own.epoch
         connection.require(self._guard_sql, (catalog.version, epoch), refused)
-        connection.checked[self._shared] = epoch
+        _transaction_of(connection).checked[self._shared] = epoch
 
     @contextmanager
     def _recheck_after_error(self, connection: Connection) -> Iterator[None]:
@@ -286,12 +294,13 @@ class Session(SessionCatalog):
     def _restart(self, connection: Connection) -> Exception:
         """The same for a transaction that stays open: nothing was done in it, so that it is begun
         again, and what was to be done first is done again."""
-        connection.checked.pop(self._shared, None)
+        transaction = _transaction_of(connection)
+        transaction.checked.pop(self._shared, None)
         try:
             self.storage.begin_again(connection)
             self.check_writer(connection)
-            if connection.token is not None and self.node is not None:
-                connection.token = write_commit_token(connection, self.node.id)
+            if transaction.token is not None and self.node is not None:
+                transaction.token = write_commit_token(connection, self.node.id)
         except ZapdbError as error:
             return error
         return CatalogReloaded()
@@ -321,7 +330,7 @@ class Session(SessionCatalog):
         lent: Connection | None = None,
         caller: Caller | None = None,
     ) -> OpenTransaction:
-        """Begin a transaction or a snapshot that stays open: see `Transactions.begin_open`."""
+        """Begin a transaction or a snapshot that stays open: see `Storage.begin_open`."""
         if lent is None:
             self.storage.require_open()
         begun = self.storage.begin_open(mode, lent, caller, exclusive=exclusive)
@@ -335,8 +344,8 @@ class Session(SessionCatalog):
 
     def prepare(self, connection: Connection, *, token: bool = False) -> None:
         """The first statements of a transaction or snapshot of an application."""
-        assert connection.mode is not None
-        if connection.mode.only_reads:
+        transaction = _transaction_of(connection)
+        if transaction.mode.only_reads:
             if self.is_read_only:
                 check_level(connection)
             self.pin(connection)
@@ -350,22 +359,25 @@ class Session(SessionCatalog):
             assert self.node is not None  # it would not write
             clock_us = self._token_purger.clock_us
             if connection.is_pipelined and clock_us is not None:
-                connection.token = send_commit_token(connection, self.node.id, clock_us)
+                transaction.token = send_commit_token(connection, self.node.id, clock_us)
             else:
                 self._flush_beginning(connection)  # it may begin again, for a schema of now
-                connection.token = write_commit_token(connection, self.node.id)
+                transaction.token = write_commit_token(connection, self.node.id)
 
     def before_commit(self, begun: OpenTransaction) -> None:
         """A transaction that has nothing but its token may have to begin again, as others do with
         their first question, for a schema of now."""
-        if begun.connection.token is not None and begun.connection.is_unbegun:
+        transaction = begun.connection.transaction
+        has_token = transaction is not None and transaction.token is not None
+        if has_token and begun.connection.is_unbegun:
             with begun.use() as connection:
                 self._flush_beginning(connection)
 
     def commit(self, begun: OpenTransaction) -> None:
         """Commit a transaction that stayed open. If COMMIT reports an error, its commit token tells
         whether it took effect."""
-        token, begun.connection.token = begun.connection.token, None
+        transaction = begun.connection.transaction
+        token = None if transaction is None else transaction.token
         try:
             self.storage.commit_open(begun)
         except CommitUnknown as unknown:
@@ -391,11 +403,12 @@ class Session(SessionCatalog):
 
     def pin(self, connection: Connection) -> None:
         """Pin the tenant catalog as of a snapshot for all reads in it, unless it is pinned."""
-        if self._shared in connection.pinned:
+        pinned = _transaction_of(connection).pinned
+        if self._shared in pinned:
             return
         row = connection.fetch_one(self.catalog_version_sql)
         loaded = self._shared.loaded
-        connection.pinned[self._shared] = loaded
+        pinned[self._shared] = loaded
         if row is None or row[0] != loaded.catalog.version:
             self.reload()
 
@@ -414,14 +427,17 @@ class Session(SessionCatalog):
         epoch = self.check_node(connection)
         if self._shared.loaded.catalog.rolling_back is not None:
             require_not_rolling_back(self._shared.loaded.catalog)
-        connection.checked[self._shared] = epoch
+        if connection.transaction is not None:
+            connection.transaction.checked[self._shared] = epoch
 
     def check_node(self, connection: Connection) -> int:
         """Check the node's lease, and the catalog version; returns the epoch that was known when
         the transaction began."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
         # Of another tenant's session, what it knew when the transaction began.
-        epoch = next(iter(connection.checked.values()), self.node.own.epoch)
+        transaction, epoch = connection.transaction, self.node.own.epoch
+        if transaction is not None and transaction.checked:
+            epoch = next(iter(transaction.checked.values()))
         version, found = connection.fetch_one(self._check_sql)
         stored = None if found is None else as_number(found)
         if stored is None or stored < epoch:

@@ -39,7 +39,7 @@ class _LoadedCatalog:
     def __init__(self, catalog: TenantCatalog, violations: Violations, serial: int = 0) -> None:
         self.catalog = catalog
         self.serial = serial
-        """That of the transaction which has loaded it (`Connection.serial`): of two, the one that
+        """That of the transaction which has loaded it (`TransactionState`): of two, the one that
         began later in this process has loaded the newer one. The versions of two histories of the
         database have no order."""
         self.violations = violations
@@ -105,7 +105,7 @@ class SessionCatalog:
     def open_here(self) -> OpenTransaction | None:
         """The open transaction that it works in here; raises `UsageError` for one that is over, and
         if the caller has only inherited it."""
-        return self.storage.open_here() if self.open is None else self.open
+        return self.storage.pool.open_here() if self.open is None else self.open
 
     @contextmanager
     def using(self) -> Iterator[OpenTransaction | None]:
@@ -166,10 +166,11 @@ class SessionCatalog:
 
     def _find_loaded(self) -> _LoadedCatalog:
         begun = self.open
-        connection = self.storage.known_connection() if begun is None else begun.connection
-        if connection is None or not connection.pinned:
+        connection = self.storage.pool.known_connection() if begun is None else begun.connection
+        transaction = None if connection is None else connection.transaction
+        if transaction is None or not transaction.pinned:
             return self._shared.loaded
-        pinned: _LoadedCatalog | None = connection.pinned.get(self._shared)
+        pinned: _LoadedCatalog | None = transaction.pinned.get(self._shared)
         return pinned or self._shared.loaded
 
     @property
@@ -222,7 +223,7 @@ class SessionCatalog:
         violated."""
         loaded = self._find_loaded()
         if table in loaded.violations:
-            if not (self.storage.local.only_builds or self.storage.is_in_transaction):
+            if not (self.storage.pool.local.only_builds or self.storage.is_in_transaction):
                 self.reload()  # it may match again, which only its uses notice
                 loaded = self._find_loaded()
             if table in loaded.violations:
@@ -262,8 +263,9 @@ class SessionCatalog:
                 require_active(catalog, self.served_position)
             if catalog.stored is not known.stored:
                 require_served_schema(catalog, self.served_position, self._served)
-        if connection.mode is not None and connection.mode.only_reads:
-            connection.pinned[self._shared] = loaded
+        transaction = connection.transaction
+        if transaction is not None and transaction.mode.only_reads:
+            transaction.pinned[self._shared] = loaded
         with self._shared.lock:
             last = self._shared.loaded
             if catalog is not last.catalog and loaded.serial >= last.serial:
@@ -275,7 +277,8 @@ class SessionCatalog:
     ) -> _LoadedCatalog:
         catalog = load_tenant_catalog(connection, known.tenant, known, cache)
         violations = self._pins.find_violations(connection, catalog)
-        return _LoadedCatalog(catalog, violations, connection.serial)
+        assert connection.transaction is not None
+        return _LoadedCatalog(catalog, violations, connection.transaction.serial)
 
     def _flush_beginning(self, connection: Connection) -> None:
         """Before questions: begin a transaction whose beginning still waits."""

@@ -188,7 +188,7 @@ class WritableTable(ReadableTable[R]):
                 plan = WritePlan(bound, is_swap=True)
                 return self._change(connection, plan, encoded, seen, changes, streamed)
 
-        can_swap = self._session.storage.connection().can_pipeline and not streamed.are_any
+        can_swap = self._session.storage.connection().queue is not None and not streamed.are_any
         if isinstance(if_unchanged, Record) and can_swap:
             with suppress(NotAsPlanned):
                 swapped = self._session.run(swap)

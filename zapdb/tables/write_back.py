@@ -74,7 +74,7 @@ def _lock(
     """Lock the records that still have these values and that no other transaction has locked."""
     records, mark = bound.records, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
-    return connection.storage.lock_records(
+    return connection.storage.dialect.lock_records(
         connection,
         records.name,
         f"tenant = {records.tenant} AND {value_is} {mark} AND key IN ({marks})",

@@ -30,9 +30,10 @@ def statements(engine: str) -> list[str]:
         made.append(str(CreateTable(table).compile(dialect=dialect)))
         indexes = sorted(table.indexes, key=lambda index: str(index.name))
         made += [str(CreateIndex(index).compile(dialect=dialect)) for index in indexes]
-    made.append(storage.create_record_table_sql("zapdb_records_1"))
+    made.append(storage.dialect.create_record_table_sql("zapdb_records_1"))
     made += [
-        storage.create_index_table_sql("zapdb_entries_1", unique=unique) for unique in (False, True)
+        storage.dialect.create_index_table_sql("zapdb_entries_1", unique=unique)
+        for unique in (False, True)
     ]
     return made
 

@@ -30,7 +30,7 @@ def _ensure_rows(storage: Storage) -> None:
     if rows.get(storage.connection(), DatabaseRow) is not None:
         return
     with storage.transaction(TransactionMode.CATALOG) as connection:
-        storage.lock_storage_version(connection)
+        storage.dialect.lock_storage_version(connection)
         if rows.get(connection, DatabaseRow) is not None:
             return
         now, who = storage.now_us(connection), principal.current()

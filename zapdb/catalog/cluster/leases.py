@@ -191,7 +191,7 @@ def _read_leases(
     found = connection.fetch_all(
         f"SELECT {_COLUMNS} FROM zapdb_leases"
         f" WHERE name IN ({', '.join([storage.placeholder] * len(names))})"
-        f"{storage.lock_rows_sql if lock else ''}",
+        f"{storage.dialect.lock_rows_sql if lock else ''}",
         names,
     )
     leases = [_from_columns(*row) for row in checked(LEASES.c, found)]
@@ -220,7 +220,7 @@ def _to_columns(lease: Lease) -> dict[str, Any]:
 def _insert(connection: Connection, name: str, owner: Owner, seconds: float) -> Lease | None:
     """Take a lease that is new or was given back; if its owner has not given it back, lock its
     row and return None."""
-    mark, clock = connection.storage.placeholder, connection.storage.clock_sql
+    mark, clock = connection.storage.placeholder, connection.storage.dialect.clock_sql
     found = connection.fetch_all(
         f"WITH clock (now) AS ({clock}) INSERT INTO zapdb_leases ({_COLUMNS})"
         f" SELECT {mark}, {mark}, 1, now, now + {int(seconds * 1e6)} FROM clock"
@@ -277,7 +277,7 @@ class Renewal:
                     logger.warning("%s", error.message)
                     return
                 except ZapdbError as error:
-                    if self._storage.is_closed:
+                    if self._storage.pool.is_closed:
                         return
                     logger.warning("a lease was not renewed, which is tried again: %s", error)
         finally:

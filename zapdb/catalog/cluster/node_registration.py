@@ -146,11 +146,11 @@ class Heartbeat(Renewal):
         try:
             self._stamping.beat()
         except ZapdbError as error:
-            if not self._storage.is_closed:
+            if not self._storage.pool.is_closed:
                 logger.warning("changes got no stamp, which is tried again: %s", error)
 
     def _look_after_others(self) -> None:
-        self._storage.end_dead_holders()
+        self._storage.engine.end_dead_holders(self._storage.connection())
         try_raise_level(self._storage)
         for node in evict_dead_nodes(self._storage, NODE_KEPT_SECONDS):
             logger.info("the row of a process that died long ago was removed: %s", node)

@@ -43,7 +43,7 @@ logger = logging.getLogger("zapdb.nodes")
 def give_stamp(storage: Storage, tenant: int) -> None:
     """Give the visible changes of a tenant that have no stamp one, unless a rollback is under
     way."""
-    if storage.dialect == "sqlite" or not needs_stamp(storage.connection(), tenant):
+    if storage.dialect.name == "sqlite" or not needs_stamp(storage.connection(), tenant):
         return
     with storage.transaction(TransactionMode.JOB) as begun:
         if read_chain_state(begun).rolling_back is None:
@@ -65,7 +65,7 @@ class Stamping:
 
     def beat(self) -> None:
         """Raise the watermarks of all logs, unless another node does that."""
-        if self._storage.dialect == "sqlite" or self._hold():
+        if self._storage.dialect.name == "sqlite" or self._hold():
             raise_watermarks(self._storage)
 
     def end(self) -> None:
@@ -107,7 +107,7 @@ def raise_watermarks(storage: Storage) -> None:
         try:
             _raise_watermark(storage, tenant)
         except ZapdbError as error:
-            if storage.is_closed:
+            if storage.pool.is_closed:
                 raise
             level = logging.INFO if isinstance(error, ConcurrencyError) else logging.WARNING
             told = "changes of tenant %d got no stamp, which is tried again: %s"
@@ -118,7 +118,7 @@ def _raise_watermark(storage: Storage, tenant: int) -> None:
     """Raise the watermark of one log. Raises `ConcurrencyError` where it would wait for a schema
     change on PostgreSQL: the lease of the node would end meanwhile. On SQLite no lease is renewed
     while another process writes, and one that writes for long extends it."""
-    is_sqlite = storage.dialect == "sqlite"
+    is_sqlite = storage.dialect.name == "sqlite"
     mode = TransactionMode.JOB if is_sqlite else TransactionMode.NOWAIT
     with storage.transaction(mode) as begun:
         row = rows.get(begun, Tenant, tenant)
@@ -130,8 +130,8 @@ def _raise_watermark(storage: Storage, tenant: int) -> None:
 def list_due(storage: Storage) -> list[int]:
     """Return the tenants whose watermarks are to be raised now, the most urgent first."""
     age_us = int(STAMP_AGE_SECONDS * 1_000_000)
-    connection, before = storage.connection(), f"({storage.clock_sql}) - {age_us}"
-    if storage.dialect == "sqlite":  # all tenants have one watermark
+    connection, before = storage.connection(), f"({storage.dialect.clock_sql}) - {age_us}"
+    if storage.dialect.name == "sqlite":  # all tenants have one watermark
         found = connection.fetch_all(
             "SELECT tenant FROM zapdb_transactions WHERE"
             f" (SELECT value FROM zapdb_counters WHERE name = 'change_at') < {before} LIMIT 1"

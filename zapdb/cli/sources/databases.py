@@ -51,7 +51,9 @@ def import_tables(request: ImportRequest, output: Output) -> int:
     with (
         SourceDatabase.opened(request.source) as source,
         request.open() as db,
-        SkippedFile.opened(request.skipped, request.source, db._storage.file_mode) as skipped,
+        SkippedFile.opened(
+            request.skipped, request.source, db._storage.engine.file_mode
+        ) as skipped,
     ):
         found = infer_tables(source, choice_of(request))
         fit_to_tables(found, db)

@@ -61,7 +61,9 @@ def import_file(form: FileFormat, request: ImportRequest, output: Output) -> int
         )
     with (
         request.open() as db,
-        SkippedFile.opened(request.skipped, request.source, db._storage.file_mode) as skipped,
+        SkippedFile.opened(
+            request.skipped, request.source, db._storage.engine.file_mode
+        ) as skipped,
     ):
         table = db.table(request.table)
         schema = table._current().adapter.schema

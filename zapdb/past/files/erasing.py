@@ -236,7 +236,7 @@ def _make_proof(
         fields=(),
         id=done.id,
         key_sha256=done.key_sha256.hex() if is_one else None,
-        not_reached=(*places, NOT_REACHED[storage.dialect]),
+        not_reached=(*places, NOT_REACHED[storage.dialect.name]),
         **msgspec.structs.asdict(done.proof),
     )
 

@@ -89,7 +89,7 @@ def run_store(
         except LeaseLost as error:
             logger.warning("the history store is followed by another process: %s", error.message)
         except (StorageError, ConcurrencyError) as error:  # of the database, not of the store
-            if storage.is_closed:
+            if storage.pool.is_closed:
                 raise
             wait(str(error))
             stop.wait(HISTORY_RETRY_SECONDS)

@@ -441,7 +441,7 @@ def _insert(connection: Connection, table: sa.Table, rows: list[dict[str, Any]])
 
 def retire_files(connection: Connection, files: Iterable[HistoryFile]) -> None:
     """Take files out of the manifest's live ones, as of now; they are deleted later."""
-    clock = connection.storage.clock_sql
+    clock = connection.storage.dialect.clock_sql
     for named, parameters in _name_files(connection, files):
         connection.run(
             f"UPDATE zapdb_history_files SET state = 'retired', retired_at = ({clock})"

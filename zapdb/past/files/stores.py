@@ -167,7 +167,7 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     require_path(directory)
     directory = directory.resolve()
     require_plain(directory)
-    mode = mode_of_directory(storage.file_mode)
+    mode = mode_of_directory(storage.engine.file_mode)
     make_store_directory(directory, mode)
     own = directory / str(tenant)
     _require_own(own, "" if row is None else row.id)
@@ -286,7 +286,7 @@ def make_tenant_directory(storage: Storage, tenant: int, directory: Path) -> Pat
     if it is there already."""
     own = directory.resolve() / str(tenant)
     with writing_to(str(directory)):
-        own.mkdir(mode_of_directory(storage.file_mode))
+        own.mkdir(mode_of_directory(storage.engine.file_mode))
     return own
 
 

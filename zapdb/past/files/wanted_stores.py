@@ -72,11 +72,11 @@ def claim_directory(storage: Storage, value: str) -> None:
     with storage.transaction(TransactionMode.READ) as connection:
         own = _read_own(connection)
     stores.require_plain(directory.resolve())
-    stores.make_store_directory(directory, mode_of_directory(storage.file_mode))
+    stores.make_store_directory(directory, mode_of_directory(storage.engine.file_mode))
     _require_own(directory, own, is_new=True)
     stores.require_own_files(directory, own.database)
     try:
-        with writing_file(directory / OWNER_FILE, storage.file_mode) as file:
+        with writing_file(directory / OWNER_FILE, storage.engine.file_mode) as file:
             file.write(msgspec.json.encode(own) + b"\n")
     except OSError as error:
         raise UsageError(

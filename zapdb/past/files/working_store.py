@@ -367,7 +367,7 @@ def write_follower(connection: Connection, log: ChangeLog, store: HistoryStore) 
     mark = connection.storage.placeholder
     connection.run(
         "INSERT INTO zapdb_followers"
-        f" VALUES ({log.tenant}, {mark}, {mark}, ({connection.storage.clock_sql}))"
+        f" VALUES ({log.tenant}, {mark}, {mark}, ({connection.storage.dialect.clock_sql}))"
         " ON CONFLICT (tenant, name)"
         " DO UPDATE SET bookmark = excluded.bookmark, advanced_at = excluded.advanced_at",
         (FOLLOWER, str(store.ends_bookmark)),

@@ -110,7 +110,7 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         `UnknownName`.
         """
         session, bound = self._session, self._bound
-        if bound.adapter.index(index) is None and not session.storage.local.only_builds:
+        if bound.adapter.index(index) is None and not session.storage.pool.local.only_builds:
             self._look()  # it may be new
             bound = session.rebind(bound)
         return self._with(pinned=pin_index(bound, index))

@@ -70,7 +70,7 @@ def export_all_tenants(
             positions=", ".join(map(str, sorted(positions))),
             hint="`zapdb migrate up --all-tenants`, or export each with --tenant",
         )
-    make_empty(target, mode_of_directory(db._storage.file_mode))
+    make_empty(target, mode_of_directory(db._storage.engine.file_mode))
     (target / DIRECTORIES).mkdir()
     made, listed = dict[str, Manifest](), list[_ExportedTenant]()
     for number, tenant in enumerate((t for t in tenants if not t.removing), 1):

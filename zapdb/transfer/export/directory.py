@@ -139,7 +139,7 @@ def _reading_present(db: Database) -> Iterator[ExportedState]:
                 [(snap.table(name), schema) for name, schema in schemas.items()],
                 read_last_numbers(connection, catalog.tenant),
                 [*list_exported_settings(connection, catalog.tenant, schemas.values())],
-                db._storage.file_mode,
+                db._storage.engine.file_mode,
             )
         yield state
 
@@ -163,7 +163,7 @@ def _reading_past(past: Past) -> Iterator[ExportedState]:
                 tables,
                 read_last_numbers(connection, tenant),
                 [*list_exported_settings(connection, tenant, schemas)],
-                connection.storage.file_mode,
+                connection.storage.engine.file_mode,
                 ExportedMoment(at.number, visible_at, dict(past.doubts)),
             )
         yield state

@@ -85,7 +85,7 @@ def export_sql(
     with (
         noted_as_job(db._session, "export", realpath(target), given=pace) as job,
         db.snapshot() as snap,
-        writing_file(target, db._storage.file_mode) as stream,
+        writing_file(target, db._storage.engine.file_mode) as stream,
     ):
         job.on_read = progress
         catalog = read_catalog(snap._session)
@@ -139,7 +139,7 @@ class _ScriptWriter:
     def begin(self, db: Database) -> None:
         made_at = datetime.datetime.now(UTC).isoformat(timespec="seconds")
         self.line(f"-- zapdb {__version__}: {len(self.catalog.tables)} tables as of {made_at}")
-        self.line(f"-- migration {self.catalog.position} of {db._storage.dialect}")
+        self.line(f"-- migration {self.catalog.position} of {db._storage.dialect.name}")
         if self.engine == "postgresql":
             self.line("SET client_encoding = 'UTF8';")
             self.line("SET DateStyle = 'ISO';")

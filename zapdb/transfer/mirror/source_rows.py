@@ -72,7 +72,7 @@ def read_baseline(snap: Snapshot) -> LogSnapshot:
     """Which transactions a snapshot sees."""
     session = snap._session
     with session.connected() as connection:
-        if session.storage.dialect == "postgresql":
+        if session.storage.dialect.name == "postgresql":
             sql = f"SELECT pg_current_snapshot()::text, {FIRST_NUMBER_SQL}"
             return LogSnapshot.here(*connection.fetch_one(sql))
         newest = ChangeLog(session.storage, session.catalog.tenant).read_newest(connection)

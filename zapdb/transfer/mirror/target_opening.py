@@ -23,24 +23,24 @@ def open_target(address: str, source: Storage) -> MirrorTarget:
     """The target with this address; nothing is connected yet. Raises `UsageError`."""
     kind, _, rest = address.partition(":")
     if kind == "schema":
-        if source.dialect != "postgresql":
+        if source.dialect.name != "postgresql":
             raise UsageError(
                 "schema:NAME is for databases in PostgreSQL",
                 database=source.shown_url,
                 hint=HINT,
             )
-        return _open_schema(source.full_address(), rest)
+        return _open_schema(source.engine.full_address(), rest)
     if kind == "duckdb":
         path = Path(rest.removeprefix("///") or ".").absolute()
         _require_file(path, address)
         from zapdb.transfer.mirror.duckdb_target import DuckdbTarget
 
-        return DuckdbTarget(path, f"duckdb:{path}", source.file_mode)
+        return DuckdbTarget(path, f"duckdb:{path}", source.engine.file_mode)
     url = read_address(address)
     if url.drivername.startswith("sqlite"):
         path = Path(url.database or ".").absolute()
         _require_file(path, address)
-        return SqliteTarget(path, f"sqlite:///{path}", source.file_mode)
+        return SqliteTarget(path, f"sqlite:///{path}", source.engine.file_mode)
     if url.drivername.startswith("postgres"):
         schema = url.query.get("schema")
         if not isinstance(schema, str):

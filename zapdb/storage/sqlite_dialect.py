@@ -10,25 +10,25 @@ from sqlalchemy.dialects.sqlite import insert
 
 from zapdb.storage.cells import require_bytes
 from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import Refusal
-from zapdb.storage.storage import (
+from zapdb.storage.dialect import (
+    Dialect,
     JoinedRows,
     LockedRecords,
     OfHeld,
-    Storage,
     index_columns,
     join_rows,
 )
+from zapdb.storage.driver_errors import Refusal
 
 ROWS_PER_STATEMENT: Final = 100
 """The number of rows that one statement inserts; beginning and ending it costs as much as one
 row."""
 
 
-class SQLiteStatements(Storage):
-    """The statements of a SQLite storage, apart from connections and transactions."""
+class SQLiteDialect(Dialect):
+    """The statements of SQLite."""
 
-    dialect = "sqlite"
+    name = "sqlite"
     is_remote = False
     insert = staticmethod(insert)
     placeholder = "?"

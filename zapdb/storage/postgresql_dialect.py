@@ -20,18 +20,18 @@ from zapdb.limits import (
     SAMPLE_SHARE_MAX,
 )
 from zapdb.storage.connection import Connection
-from zapdb.storage.driver_errors import Refusal, RowsHeld
-from zapdb.storage.fixed_tables import complete_for_postgresql
-from zapdb.storage.home_schema import HomeSchema
-from zapdb.storage.pipeline import encode_row_ids
-from zapdb.storage.storage import (
+from zapdb.storage.dialect import (
+    Dialect,
     JoinedRows,
     KeySample,
     LockedRecords,
     OfHeld,
-    Storage,
     index_columns,
 )
+from zapdb.storage.driver_errors import Refusal, RowsHeld
+from zapdb.storage.fixed_tables import complete_for_postgresql
+from zapdb.storage.home_schema import HomeSchema
+from zapdb.storage.pipeline import encode_row_ids
 
 COPIED_ROWS_MIN: Final = 5_000
 """So many rows are sent by COPY, which costs round trips, and takes half the server's time: as many
@@ -47,10 +47,10 @@ complete_for_postgresql()
 T = TypeVar("T")
 
 
-class PostgreSQLStatements(Storage):
-    """What a storage says to PostgreSQL, apart from connections and transactions."""
+class PostgreSQLDialect(Dialect):
+    """The statements of PostgreSQL."""
 
-    dialect = "postgresql"
+    name = "postgresql"
     is_remote = True
     insert = staticmethod(insert)
     placeholder = "%s"
@@ -58,7 +58,8 @@ class PostgreSQLStatements(Storage):
     lock_rows_sql = " FOR UPDATE"
     clock_sql = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
 
-    home: HomeSchema
+    def __init__(self, home: HomeSchema) -> None:
+        self.home = home
 
     def table_names(self, connection: Connection) -> list[str]:
         if self.home.name is None:
@@ -77,9 +78,6 @@ class PostgreSQLStatements(Storage):
 
     def find_home(self, connection: Connection) -> bool:
         return self._ask_home(connection, self.home.find) is not None
-
-    def qualify(self, sql: str, driver: Any) -> str:
-        return self.home.qualify(sql, driver)
 
     def find_elsewhere(self, connection: Connection) -> list[str]:
         return self._ask_home(connection, self.home.find_elsewhere)
