@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple
 
 from zapdb.limits import ARROW_VALUE_SIZE_BYTES_MAX
 from zapdb.storage.driver_errors import Refusal
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 OfHeld = Literal["wait", "skip", "refuse"]
 """Of rows that another transaction holds: wait for them, leave them out, or refuse the statement.
 Nobody holds rows in SQLite, which has one writer at a time."""
+
+
+class TenantRows(NamedTuple):
+    """What a tenant has in one of the data tables."""
+
+    table: str
+    tenant: int
+
+
+Ranges = Sequence[tuple[bytes, bytes]]
+"""Of keys, each low ≤ key < high."""
 
 
 class LockedRecords(list[tuple[bytes, bytes]]):
@@ -87,9 +98,8 @@ class Dialect(ABC):
     def insert_rows(
         self,
         connection: Connection,
-        table: str,
+        to: TenantRows,
         columns: str,
-        tenant: int,
         rows: Sequence[Any],
         refused: Refusal | None = None,
     ) -> None:
@@ -98,18 +108,13 @@ class Dialect(ABC):
 
     @abstractmethod
     def require_keys(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        refused: Refusal,
+        self, connection: Connection, of: TenantRows, keys: Sequence[bytes], refused: Refusal
     ) -> None:
         """Continue only if each of some different keys is in a table: see `Connection.require`."""
 
     @abstractmethod
     def insert_entries_if_absent(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+        self, connection: Connection, to: TenantRows, rows: Sequence[Any]
     ) -> int:
         """Insert the (key, record) pairs that an index table lacks; return their number.
 
@@ -135,25 +140,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def set_values(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
+        self, connection: Connection, of: TenantRows, keys: Sequence[bytes], values: Sequence[bytes]
     ) -> None:
         """Set the values of different records that the transaction has locked."""
 
     def set_locked_values(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        locked: LockedRecords,
-        values: Sequence[bytes],
+        self, connection: Connection, of: TenantRows, locked: LockedRecords, values: Sequence[bytes]
     ) -> None:
         """Do the same for records as they were locked, none of which was written since."""
-        self.set_values(connection, table, tenant, [key for key, _ in locked], values)
+        self.set_values(connection, of, [key for key, _ in locked], values)
 
     @abstractmethod
     def delete_rows(
@@ -170,36 +165,21 @@ class Dialect(ABC):
 
     @abstractmethod
     def fetch_entries(
-        self,
-        connection: Connection,
-        table: str,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
+        self, connection: Connection, of: TenantRows, records: str, ranges: Ranges, limit: int
     ) -> list[Any]:
         """Return up to `limit` entries of an index in any of the ranges, low ≤ key < high, as (key,
         value) rows of their records, in no order."""
 
     @abstractmethod
     def find_entries(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        entries: Sequence[tuple[bytes, bytes]],
+        self, connection: Connection, of: TenantRows, entries: Sequence[tuple[bytes, bytes]]
     ) -> list[Any]:
         """Return those of the entries of an index that exist, as (key, record) rows, in no
         order."""
 
     @abstractmethod
     def fetch_records(
-        self,
-        connection: Connection,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
+        self, connection: Connection, of: TenantRows, ranges: Ranges, limit: int
     ) -> list[Any]:
         """Return up to `limit` (key, value) rows in any of the ranges, low ≤ key < high, in no
         order."""

@@ -9,6 +9,7 @@ from zapdb.memo import Memo
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import index_table_name
+from zapdb.storage.dialect import TenantRows
 from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.statements import (
@@ -44,6 +45,7 @@ class EntryStatements:
         self.tenant = records.tenant
         self.entry_table = entry_table
         self.name = index_table_name(entry_table)
+        self._mine = TenantRows(self.name, self.tenant)
         self.records = records
         mark, mine = self.dialect.placeholder, f"tenant = {self.tenant}"
         self.insert_sql = f"INSERT INTO {self.name} VALUES ({self.tenant}, {mark}, {mark})"
@@ -65,7 +67,7 @@ class EntryStatements:
         if len(rows) == 1:
             connection.send(self.insert_sql, rows[0], refused)
             return
-        self.dialect.insert_rows(connection, self.name, "key, record", self.tenant, rows, refused)
+        self.dialect.insert_rows(connection, self._mine, "key, record", rows, refused)
 
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
@@ -76,7 +78,7 @@ class EntryStatements:
         return count_rows(connection, self.records.version_sql, self.name, where, parameters, limit)
 
     def insert_absent(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> int:
-        return self.dialect.insert_entries_if_absent(connection, self.name, self.tenant, rows)
+        return self.dialect.insert_entries_if_absent(connection, self._mine, rows)
 
     def delete_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Delete entries by their keys and their records' keys."""
@@ -94,9 +96,7 @@ class EntryStatements:
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(record key, record) of up to `limit` entries in any of the ranges, low ≤ key < high."""
-        rows = self.dialect.fetch_entries(
-            connection, self.name, self.records.name, self.tenant, ranges, limit
-        )
+        rows = self.dialect.fetch_entries(connection, self._mine, self.records.name, ranges, limit)
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def find_owners(self, connection: Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
@@ -112,7 +112,7 @@ class EntryStatements:
         found = set[tuple[bytes, bytes]]()
         for start in range(0, len(rows), VALUES_PER_STATEMENT):
             some = rows[start : start + VALUES_PER_STATEMENT]
-            there = self.dialect.find_entries(connection, self.name, self.tenant, some)
+            there = self.dialect.find_entries(connection, self._mine, some)
             found.update((as_bytes(key), as_bytes(record)) for key, record in there)
         return found
 

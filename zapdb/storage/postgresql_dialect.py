@@ -26,6 +26,8 @@ from zapdb.storage.dialect import (
     KeySample,
     LockedRecords,
     OfHeld,
+    Ranges,
+    TenantRows,
     index_columns,
 )
 from zapdb.storage.driver_errors import Refusal, RowsHeld
@@ -116,44 +118,38 @@ class PostgreSQLDialect(Dialect):
     def insert_rows(
         self,
         connection: Connection,
-        table: str,
+        to: TenantRows,
         columns: str,
-        tenant: int,
         rows: Sequence[Any],
         refused: Refusal | None = None,
     ) -> None:
         if len(rows) >= COPIED_ROWS_MIN:
-            sql = f"COPY {table} (tenant, {columns}) FROM STDIN (FORMAT binary)"
-            connection.copy(sql, _copy_data(tenant, rows), refused)
+            sql = f"COPY {to.table} (tenant, {columns}) FROM STDIN (FORMAT binary)"
+            connection.copy(sql, _copy_data(to.tenant, rows), refused)
             return
         connection.send(
-            f"INSERT INTO {table} (tenant, {columns}) SELECT {int(tenant)}, a, b"
+            f"INSERT INTO {to.table} (tenant, {columns}) SELECT {int(to.tenant)}, a, b"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b)",
             _columns(rows, 2),
             refused,
         )
 
     def require_keys(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        refused: Refusal,
+        self, connection: Connection, of: TenantRows, keys: Sequence[bytes], refused: Refusal
     ) -> None:
-        mine = f"stored.tenant = {int(tenant)} AND stored.key = given.key"
+        mine = f"stored.tenant = {int(of.tenant)} AND stored.key = given.key"
         connection.require(
             "(SELECT count(*) FROM unnest(%b::bytea[]) AS given(key), LATERAL"
-            f" (SELECT 1 FROM {table} AS stored WHERE {mine} LIMIT 1) AS found) = %s::bigint",
+            f" (SELECT 1 FROM {of.table} AS stored WHERE {mine} LIMIT 1) AS found) = %s::bigint",
             (keys, len(keys)),
             refused,
         )
 
     def insert_entries_if_absent(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+        self, connection: Connection, to: TenantRows, rows: Sequence[Any]
     ) -> int:
         return connection.run(
-            f"INSERT INTO {table} (tenant, key, record) SELECT {int(tenant)}, a, b"
+            f"INSERT INTO {to.table} (tenant, key, record) SELECT {int(to.tenant)}, a, b"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(a, b) ON CONFLICT DO NOTHING",
             _columns(rows, 2),
         )
@@ -186,34 +182,24 @@ class PostgreSQLDialect(Dialect):
         return locked
 
     def set_values(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
+        self, connection: Connection, of: TenantRows, keys: Sequence[bytes], values: Sequence[bytes]
     ) -> None:
         connection.send(
-            f"UPDATE {table} AS stored SET value = given.value"
+            f"UPDATE {of.table} AS stored SET value = given.value"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, value)"
-            f" WHERE stored.tenant = {int(tenant)} AND stored.key = given.key",
+            f" WHERE stored.tenant = {int(of.tenant)} AND stored.key = given.key",
             (keys, values),
         )
 
     def set_locked_values(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        locked: LockedRecords,
-        values: Sequence[bytes],
+        self, connection: Connection, of: TenantRows, locked: LockedRecords, values: Sequence[bytes]
     ) -> None:
         """A locked row stays where it is, so the server need not search for it by its key."""
         if not connection.is_pipelined:  # psycopg has no array of row ids
-            super().set_locked_values(connection, table, tenant, locked, values)
+            super().set_locked_values(connection, of, locked, values)
             return
         connection.send(
-            f"UPDATE {table} AS stored SET value = given.value"
+            f"UPDATE {of.table} AS stored SET value = given.value"
             " FROM unnest(%b::tid[], %b::bytea[]) AS given(id, value)"
             " WHERE stored.ctid = given.id",
             (encode_row_ids(locked.row_ids), values),
@@ -245,18 +231,12 @@ class PostgreSQLDialect(Dialect):
         )
 
     def fetch_entries(
-        self,
-        connection: Connection,
-        table: str,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
+        self, connection: Connection, of: TenantRows, records: str, ranges: Ranges, limit: int
     ) -> list[Any]:
-        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
+        mine, (given, parameters) = f"tenant = {int(of.tenant)}", _given_ranges(ranges)
         return connection.fetch_all(
             f"SELECT found.record, stored.value FROM {given}, LATERAL"
-            f" (SELECT record FROM {table} WHERE {mine} AND key >= low AND key < high"
+            f" (SELECT record FROM {of.table} WHERE {mine} AND key >= low AND key < high"
             f" ORDER BY key LIMIT {int(limit)}) AS found, LATERAL"
             f" (SELECT value FROM {records} WHERE {mine} AND key = found.record LIMIT 1) AS stored"
             f" LIMIT {int(limit)}",
@@ -264,32 +244,23 @@ class PostgreSQLDialect(Dialect):
         )
 
     def find_entries(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        entries: Sequence[tuple[bytes, bytes]],
+        self, connection: Connection, of: TenantRows, entries: Sequence[tuple[bytes, bytes]]
     ) -> list[Any]:
         return connection.fetch_all(
             "SELECT given.key, given.record"
             " FROM unnest(%b::bytea[], %b::bytea[]) AS given(key, record), LATERAL"
-            f" (SELECT 1 FROM {table} AS stored WHERE stored.tenant = {int(tenant)}"
+            f" (SELECT 1 FROM {of.table} AS stored WHERE stored.tenant = {int(of.tenant)}"
             " AND stored.key = given.key AND stored.record = given.record LIMIT 1) AS found",
             _columns(entries, 2),
         )
 
     def fetch_records(
-        self,
-        connection: Connection,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
+        self, connection: Connection, of: TenantRows, ranges: Ranges, limit: int
     ) -> list[Any]:
-        mine, (given, parameters) = f"tenant = {int(tenant)}", _given_ranges(ranges)
+        mine, (given, parameters) = f"tenant = {int(of.tenant)}", _given_ranges(ranges)
         return connection.fetch_all(
             f"SELECT found.key, found.value FROM {given}, LATERAL"
-            f" (SELECT key, value FROM {records} WHERE {mine} AND key >= low AND key < high"
+            f" (SELECT key, value FROM {of.table} WHERE {mine} AND key >= low AND key < high"
             f" ORDER BY key LIMIT {int(limit)}) AS found LIMIT {int(limit)}",
             parameters,
         )

@@ -8,7 +8,7 @@ from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
 from zapdb.storage.connection import Connection
 from zapdb.storage.data_tables import record_table_name
-from zapdb.storage.dialect import JoinedRows, KeySample, LockedRecords
+from zapdb.storage.dialect import JoinedRows, KeySample, LockedRecords, TenantRows
 from zapdb.storage.driver_errors import Refusal
 from zapdb.storage.statements import (
     PREFIX_PARAMETERS,
@@ -36,6 +36,7 @@ class RecordStatements:
         self.tenant = int(tenant)
         self.version_sql = version_sql or catalog_version_sql(tenant)
         self.name = record_table_name(number)
+        self._mine = TenantRows(self.name, self.tenant)
         mark, mine = self.dialect.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
             f"SELECT value, ({self.version_sql}) FROM {self.name} WHERE {mine} AND key = {mark}"
@@ -184,7 +185,7 @@ class RecordStatements:
         self, connection: Connection, ranges: Sequence[tuple[bytes, bytes]], limit: int
     ) -> list[tuple[bytes, bytes]]:
         """(key, record) of up to `limit` records in any of the ranges, low ≤ key < high."""
-        rows = self.dialect.fetch_records(connection, self.name, self.tenant, ranges, limit)
+        rows = self.dialect.fetch_records(connection, self._mine, ranges, limit)
         return [(as_bytes(key), as_bytes(value)) for key, value in rows]
 
     def count_range(
@@ -219,7 +220,7 @@ class RecordStatements:
             return
         for start in range(0, len(keys), VALUES_PER_STATEMENT):
             some = keys[start : start + VALUES_PER_STATEMENT]
-            self.dialect.require_keys(connection, self.name, self.tenant, some, refused)
+            self.dialect.require_keys(connection, self._mine, some, refused)
 
     def require_value(
         self, connection: Connection, key: bytes, value: bytes | None, refused: Refusal
@@ -235,7 +236,7 @@ class RecordStatements:
     ) -> None:
         """Insert new records; raises `DuplicateKey`, or the error that `refused` makes, if a key
         exists."""
-        self.dialect.insert_rows(connection, self.name, "key, value", self.tenant, rows, refused)
+        self.dialect.insert_rows(connection, self._mine, "key, value", rows, refused)
 
     def update_many(self, connection: Connection, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Set the values of existing records, by (key, value) rows."""
@@ -245,13 +246,13 @@ class RecordStatements:
         self, connection: Connection, keys: Sequence[bytes], values: Sequence[bytes]
     ) -> None:
         """Set the values of records that the transaction has locked: see `Dialect.set_values`."""
-        self.dialect.set_values(connection, self.name, self.tenant, keys, values)
+        self.dialect.set_values(connection, self._mine, keys, values)
 
     def set_locked(
         self, connection: Connection, locked: LockedRecords, values: Sequence[bytes]
     ) -> None:
         """Set the values of locked records: see `Dialect.set_locked_values`."""
-        self.dialect.set_locked_values(connection, self.name, self.tenant, locked, values)
+        self.dialect.set_locked_values(connection, self._mine, locked, values)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         rows = [(key,) for key in keys]

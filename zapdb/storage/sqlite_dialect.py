@@ -15,6 +15,8 @@ from zapdb.storage.dialect import (
     JoinedRows,
     LockedRecords,
     OfHeld,
+    Ranges,
+    TenantRows,
     index_columns,
     join_rows,
 )
@@ -64,23 +66,22 @@ class SQLiteDialect(Dialect):
     def insert_rows(
         self,
         connection: Connection,
-        table: str,
+        to: TenantRows,
         columns: str,
-        tenant: int,
         rows: Sequence[Any],
         refused: Refusal | None = None,
     ) -> None:
-        self._insert(connection, f"INSERT INTO {table} (tenant, {columns})", tenant, rows, refused)
+        self._insert(connection, f"INSERT INTO {to.table} (tenant, {columns})", to, rows, refused)
 
     def _insert(
         self,
         connection: Connection,
         insert: str,
-        tenant: int,
+        to: TenantRows,
         rows: Sequence[Any],
         refused: Refusal | None,
     ) -> None:
-        row, insert = f"({int(tenant)}, ?, ?)", f"{insert} VALUES"
+        row, insert = f"({int(to.tenant)}, ?, ?)", f"{insert} VALUES"
         several = f"{insert} {', '.join([row] * ROWS_PER_STATEMENT)}"
         whole = len(rows) - len(rows) % ROWS_PER_STATEMENT
         for start in range(0, whole, ROWS_PER_STATEMENT):
@@ -89,23 +90,20 @@ class SQLiteDialect(Dialect):
         connection.send_many(f"{insert} {row}", rows[whole:], refused)
 
     def require_keys(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        refused: Refusal,
+        self, connection: Connection, of: TenantRows, keys: Sequence[bytes], refused: Refusal
     ) -> None:
         marks = ", ".join("?" * len(keys))
-        there = f"SELECT count(*) FROM {table} WHERE tenant = {int(tenant)} AND key IN ({marks})"
+        there = (
+            f"SELECT count(*) FROM {of.table} WHERE tenant = {int(of.tenant)} AND key IN ({marks})"
+        )
         connection.require(f"({there}) = {len(keys)}", keys, refused)
 
     def insert_entries_if_absent(
-        self, connection: Connection, table: str, tenant: int, rows: Sequence[Any]
+        self, connection: Connection, to: TenantRows, rows: Sequence[Any]
     ) -> int:
         before = connection.driver.total_changes
         connection.run_many(
-            f"INSERT INTO {table} (tenant, key, record) VALUES ({int(tenant)}, ?, ?)"
+            f"INSERT INTO {to.table} (tenant, key, record) VALUES ({int(to.tenant)}, ?, ?)"
             " ON CONFLICT DO NOTHING",
             rows,
         )
@@ -127,15 +125,10 @@ class SQLiteDialect(Dialect):
 
     # What is replaced is there, since it is locked. This takes a quarter less time than UPDATE.
     def set_values(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        keys: Sequence[bytes],
-        values: Sequence[bytes],
+        self, connection: Connection, of: TenantRows, keys: Sequence[bytes], values: Sequence[bytes]
     ) -> None:
         rows = list(zip(keys, values, strict=True))
-        self._insert(connection, f"REPLACE INTO {table} (tenant, key, value)", tenant, rows, None)
+        self._insert(connection, f"REPLACE INTO {of.table} (tenant, key, value)", of, rows, None)
 
     def delete_rows(
         self,
@@ -149,51 +142,36 @@ class SQLiteDialect(Dialect):
         connection.run_many(f"DELETE FROM {table} WHERE {where} AND {same}", rows)
 
     def fetch_entries(
-        self,
-        connection: Connection,
-        table: str,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
+        self, connection: Connection, of: TenantRows, records: str, ranges: Ranges, limit: int
     ) -> list[Any]:
         # CROSS JOIN: in this order, one search by a key after the other.
         return _fetch_in_ranges(
             connection,
-            f"SELECT x.record, r.value FROM given CROSS JOIN {table} AS x CROSS JOIN"
-            f" {records} AS r WHERE x.tenant = {int(tenant)} AND x.key >= low AND x.key < high"
-            f" AND r.tenant = {int(tenant)} AND r.key = x.record",
+            f"SELECT x.record, r.value FROM given CROSS JOIN {of.table} AS x CROSS JOIN"
+            f" {records} AS r WHERE x.tenant = {int(of.tenant)} AND x.key >= low AND x.key < high"
+            f" AND r.tenant = {int(of.tenant)} AND r.key = x.record",
             ranges,
             limit,
         )
 
     def find_entries(
-        self,
-        connection: Connection,
-        table: str,
-        tenant: int,
-        entries: Sequence[tuple[bytes, bytes]],
+        self, connection: Connection, of: TenantRows, entries: Sequence[tuple[bytes, bytes]]
     ) -> list[Any]:
         values = ", ".join(["(?, ?)"] * len(entries))
         return connection.fetch_all(
             f"WITH given (key, record) AS (VALUES {values})"
-            f" SELECT x.key, x.record FROM given CROSS JOIN {table} AS x"
-            f" WHERE x.tenant = {int(tenant)} AND x.key = given.key AND x.record = given.record",
+            f" SELECT x.key, x.record FROM given CROSS JOIN {of.table} AS x"
+            f" WHERE x.tenant = {int(of.tenant)} AND x.key = given.key AND x.record = given.record",
             [part for entry in entries for part in entry],
         )
 
     def fetch_records(
-        self,
-        connection: Connection,
-        records: str,
-        tenant: int,
-        ranges: Sequence[tuple[bytes, bytes]],
-        limit: int,
+        self, connection: Connection, of: TenantRows, ranges: Ranges, limit: int
     ) -> list[Any]:
         return _fetch_in_ranges(
             connection,
-            f"SELECT key, value FROM given CROSS JOIN {records}"
-            f" WHERE tenant = {int(tenant)} AND key >= low AND key < high",
+            f"SELECT key, value FROM given CROSS JOIN {of.table}"
+            f" WHERE tenant = {int(of.tenant)} AND key >= low AND key < high",
             ranges,
             limit,
         )
