@@ -65,10 +65,9 @@ class Statements:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.sent: list[str] = []
-        for name in ("fetch_one", "fetch_all", "run", "run_many"):
+        for name in ("fetch_one", "fetch_all", "run", "run_many", "send"):
             self._wrap(monkeypatch, name, is_queued=False)
-        for name in ("send", "send_many"):  # what travels with others; the rest is run at once
-            self._wrap(monkeypatch, name, is_queued=True)
+        self._wrap(monkeypatch, "send_many", is_queued=True)  # else it is "run_many"
 
     def _wrap(self, monkeypatch: pytest.MonkeyPatch, name: str, *, is_queued: bool) -> None:
         original = getattr(Connection, name)

@@ -416,7 +416,7 @@ def test_rule_11_an_older_process_asks_in_its_own_shape(workspace: Workspace) ->
 
 def note_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     statements = list[str]()
-    for name in ("fetch_one", "fetch_all", "run", "core_execute"):
+    for name in ("fetch_one", "fetch_all", "run", "send", "core_execute"):
         whole = getattr(Connection, name)
 
         def note(self: Any, sql: Any, *more: Any, whole: Any = whole) -> Any:

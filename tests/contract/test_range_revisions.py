@@ -171,7 +171,7 @@ def noting(sent: list[str], original: Any) -> Any:
 def note_statements(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is sent from now on."""
     sent = list[str]()
-    for name in ("fetch_one", "fetch_all", "run"):
+    for name in ("fetch_one", "fetch_all", "run", "send"):
         monkeypatch.setattr(Connection, name, noting(sent, getattr(Connection, name)))
     return sent
 

@@ -20,7 +20,7 @@ from zapdb.errors import StorageError, TransactionConflict, ZapdbError
 from zapdb.storage.cells import check_rows
 from zapdb.storage.driver_errors import DuplicateKey, Refusal, StatementRefused, connection_lost
 from zapdb.storage.interruption import Refusing, raise_interrupted
-from zapdb.storage.transaction_modes import PIPELINED_MODES, TransactionMode
+from zapdb.storage.transaction_modes import TransactionMode
 
 if TYPE_CHECKING:
     from zapdb.storage.open_transaction import OpenTransaction
@@ -46,6 +46,8 @@ class TransactionState:
     """Identifies it in this process."""
     began: float
     """When, by the monotonic clock."""
+    queue: PipelineQueue | None = None
+    """What queues its statements, if they are queued."""
     pending: WrittenAtCommit | None = None
     """Its changes for the change log."""
     to_tell: WritesToTell | None = None
@@ -196,23 +198,29 @@ class Connection:
         that needs an answer: a query, `flush`, or COMMIT. `refused` makes the error for an existing
         key; without it, `DuplicateKey` is raised.
         """
-        if self.queue is not None and self.is_pipelined:
-            self.queue.wait(sql, parameters, refused)
+        transaction = self.transaction
+        if transaction is not None and transaction.queue is not None:
+            transaction.queue.wait(sql, parameters, refused)
             return
+        self.uses += 1
         try:
-            self.run(sql, parameters)
-        except DuplicateKey:
-            if refused is None:
-                raise
+            self._executor.execute(sql, parameters)
+        except Exception as error:
+            meaning = self.meaning(error)
+            if refused is None or not isinstance(meaning, DuplicateKey):
+                raise meaning from error
             raise refused() from None
+        finally:
+            self.uses -= 1
 
     def send_many(
         self, sql: str, rows: Iterable[Sequence[Any]], refused: Refusal | None = None
     ) -> None:
         """Send the statement for each row of parameters."""
-        if self.queue is not None and self.is_pipelined:
+        transaction = self.transaction
+        if transaction is not None and transaction.queue is not None:
             for row in rows:
-                self.queue.wait(sql, row, refused)
+                transaction.queue.wait(sql, row, refused)
             return
         try:
             self.run_many(sql, rows)
@@ -224,9 +232,10 @@ class Connection:
     def require(self, condition: str, parameters: Sequence[Any], refused: Refusal) -> None:
         """Continue only if a condition in SQL is true; else the error that `refused` makes is
         raised, here or at the point that `send` describes."""
-        if self.queue is not None and self.is_pipelined:
+        transaction = self.transaction
+        if transaction is not None and transaction.queue is not None:
             sql = f"SELECT 1 / (CASE WHEN {condition} THEN 1 ELSE 0 END)"
-            self.queue.wait(sql, parameters, refused)
+            transaction.queue.wait(sql, parameters, refused)
         elif not self.fetch_one(f"SELECT {condition}", parameters)[0]:
             raise refused()
 
@@ -236,10 +245,11 @@ class Connection:
         """Ask a question whose answer is not needed before that of the next one: if the engine has
         pipelines, both are one round trip. It fails as `send` does; a division by zero in it is
         refused, too."""
-        if self.queue is None or not self.is_pipelined:
+        transaction = self.transaction
+        if transaction is None or transaction.queue is None:
             return PendingRows(self, self.fetch_all(sql, parameters))
         later = PendingRows(self)
-        self.queue.wait(sql, parameters, refused, later=later)
+        transaction.queue.wait(sql, parameters, refused, later=later)
         return later
 
     def flush(self) -> None:
@@ -278,7 +288,7 @@ class Connection:
     @property
     def is_pipelined(self) -> bool:
         """Whether statements are queued now."""
-        return self.queue is not None and self.mode in PIPELINED_MODES
+        return self.transaction is not None and self.transaction.queue is not None
 
     def note_begun(self) -> None:
         """Note that the statements queued so far only begin the transaction."""
@@ -305,26 +315,30 @@ class Connection:
 
     def begin_savepoint(self) -> object:
         """Begin a savepoint; returns the object that rolls it back."""
-        if self.queue is not None and self.is_pipelined:
-            return self.queue.begin_savepoint()
+        transaction = self.transaction
+        if transaction is not None and transaction.queue is not None:
+            return transaction.queue.begin_savepoint()
         with self._or_abort():
             self.run("SAVEPOINT zapdb")
         return None
 
     def release_savepoint(self) -> None:
-        if self.queue is not None and self.is_pipelined:
-            self.queue.release_savepoint()
+        transaction = self.transaction
+        if transaction is not None and transaction.queue is not None:
+            transaction.queue.release_savepoint()
             return
         with self._or_abort():
             self.run("RELEASE SAVEPOINT zapdb")
 
     def undo_savepoint(self, mark: object) -> None:
         """Roll back to a savepoint, and end it."""
-        if self.queue is not None and self.is_pipelined:
-            self.queue.undo_savepoint(mark)
-            return
         transaction = self.transaction
-        if transaction is None or transaction.is_rollback_only:
+        if transaction is None:
+            return
+        if transaction.queue is not None:
+            transaction.queue.undo_savepoint(mark)
+            return
+        if transaction.is_rollback_only:
             return
         with self._or_abort():
             self.run("ROLLBACK TO SAVEPOINT zapdb")

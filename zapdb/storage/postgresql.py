@@ -495,8 +495,9 @@ class PostgreSQL(StorageEngine):
 
     def commit(self, connection: Connection) -> None:
         self._require_alive(connection.driver)
-        if connection.queue is not None and connection.is_pipelined:
-            connection.queue.commit()
+        transaction = connection.transaction
+        if transaction is not None and transaction.queue is not None:
+            transaction.queue.commit()
             return
         # A transaction that failed answers COMMIT with a rollback and no error.
         cursor = connection.driver.execute("COMMIT")

@@ -29,7 +29,7 @@ from zapdb.storage.own_writes import OwnWrites, own_writes_of
 from zapdb.storage.pool import Pool
 from zapdb.storage.savepoints import Savepoint
 from zapdb.storage.sequences import DrawnInside
-from zapdb.storage.transaction_modes import GATES, TransactionMode
+from zapdb.storage.transaction_modes import GATES, PIPELINED_MODES, TransactionMode
 from zapdb.storage.transaction_owners import Caller, find_caller
 from zapdb.values import Zones
 
@@ -223,7 +223,8 @@ class Storage:
             # A queued statement takes the gate when it is sent.
             if gate is not None and (connection.queue is None or not connection.is_waiting):
                 self.note_gate(began - started, mode, gate)
-        connection.transaction = TransactionState(mode, next(_NUMBERS), began)
+        queue = connection.queue if mode in PIPELINED_MODES else None
+        connection.transaction = TransactionState(mode, next(_NUMBERS), began, queue)
 
     def _send_begin(
         self,
