@@ -157,7 +157,7 @@ def test_a_reader_beside_the_first_opening_is_waited_for(tmp_path: Path) -> None
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM t").fetchall()
         storage = connect(f"sqlite:///{path}")
-        preparing = threading.Thread(target=storage.engine.prepare)
+        preparing = threading.Thread(target=storage.engine.prepare, args=(storage.connection,))
         preparing.start()
         preparing.join(0.3)
         assert preparing.is_alive()

@@ -198,6 +198,8 @@ class Pool:
 
     def connection(self) -> Connection:
         """Return the connection for a call: its open transaction's, else the thread's."""
+        if self.local.active is None and not has_begun():
+            return self.own_connection()
         found = self.open_here()
         return self.own_connection() if found is None else found.connection
 

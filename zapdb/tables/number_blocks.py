@@ -71,7 +71,7 @@ class BlockNeeded(Again):
 
     def prepare(self) -> None:
         """Raises `CatalogChanged`; itself in a transaction, which is to begin again as a whole."""
-        if self.session.storage.own_connection().mode is not None:
+        if self.session.storage.own_connection().transaction is not None:
             raise self
         if not _draw_apart(self.session, self):
             self.session.reload()

@@ -171,7 +171,7 @@ class Session(SessionCatalog):
             try:
                 version, answer = read(connection, found)
             except MissingTable as error:
-                if connection.mode is None:
+                if connection.transaction is None:
                     raise
                 raise TransactionConflict(
                     "a table that the snapshot reads was removed",
@@ -454,7 +454,7 @@ class Session(SessionCatalog):
         such as a deletion with all its referencing records, could fail for ever because of short
         ones. After several conflicts it takes the gate exclusively (decision 17).
         """
-        if self.open is None and self.storage.connection().mode is None:
+        if self.open is None and self.storage.connection().transaction is None:
             try:
                 return retry(WRITE, action, before_again=self._before_again)
             finally:

@@ -252,7 +252,7 @@ class SessionCatalog:
     def _reload(self, cache: CatalogCache | None) -> None:
         connection = self.storage.connection()
         known = self._shared.loaded.catalog
-        if connection.mode is None:
+        if connection.transaction is None:
             with self.storage.transaction(TransactionMode.READ):  # all of it as of one moment
                 loaded = self._load(connection, known, cache)
         else:

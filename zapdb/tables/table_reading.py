@@ -110,7 +110,7 @@ class ReadableTable(Uncounted, Generic[R]):
             record, converted = bound.reader.open(encoded, stored, attachments)
         except ReadConflict as conflict:
             return read(encoded, conflict.value_or_conflict())
-        if converted is not stored and self._session.storage.connection().mode is None:
+        if converted is not stored and self._session.storage.connection().transaction is None:
             write_back(self._session, bound, encoded, stored, converted, attachments)
         return record if bound.adapter.is_current else read(encoded, stored)
 
