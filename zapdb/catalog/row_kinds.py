@@ -299,14 +299,14 @@ class Job(CatalogRow, frozen=True):
     tenant: Positive
     table: Number
     table_name: str
-    target: Number = 0
-    position: Number = 0
-    chain: str = ""
-    datasets: dict[str, str] = {}
-    state: JobState = "planned"
-    records: Number = 0
-    created_at: Number = 0
-    priority: Number = 0
+    target: Number
+    position: Number
+    chain: str
+    datasets: dict[str, str]
+    state: JobState
+    records: Number
+    created_at: Number
+    priority: Number
     findings: tuple[ConstraintFinding, ...] = ()
     throttle: JobThrottle = JobThrottle()
     changed_at: Number = 0

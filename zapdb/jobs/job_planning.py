@@ -223,7 +223,10 @@ def _new_job(
         position,
         chain,
         datasets,
-        priority=priority,
+        "planned",
+        0,
+        0,
+        priority,
     )
 
 

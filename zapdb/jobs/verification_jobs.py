@@ -149,9 +149,13 @@ def _new_job(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Jo
         catalog.tenant,
         table.number,
         table.name,
+        target=0,
         position=catalog.position,
         chain=digest_chain(catalog.chain, catalog.position),
         datasets=_datasets_of(storage, catalog, table),
+        state="planned",
+        records=0,
+        created_at=0,
         priority=JOB_TYPES["verify"].priority,
     )
 
