@@ -39,9 +39,9 @@ from zapdb.past.files import (
 )
 from zapdb.past.files.cleaning import PIN_PREFIX, delete_orphans, delete_retired
 from zapdb.past.files.erased_files import finish_erasures
+from zapdb.past.files.follower_run import Retention
 from zapdb.past.files.history_manifest import list_history_files, list_timelines
 from zapdb.past.files.purge import find_stored_before
-from zapdb.past.files.retention import Retention
 from zapdb.past.files.stores import hold_store
 from zapdb.past.files.working_store import StoreWriter
 from zapdb.storage import (

@@ -27,9 +27,9 @@ from zapdb.past.files import (
     follower_run,
 )
 from zapdb.past.files.cleaning import delete_orphans, delete_retired
+from zapdb.past.files.follower_run import Retention
 from zapdb.past.files.history_file import read_footer
 from zapdb.past.files.history_manifest import HistoryEra, HistoryFile
-from zapdb.past.files.retention import Retention
 from zapdb.past.files.stores import hold_store
 
 

@@ -28,7 +28,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.past.files import manifest_files, stores
-from zapdb.past.files.retention import Retention
+from zapdb.past.files.follower_run import Retention
 from zapdb.past.files.stores import hold_store
 from zapdb.past.files.wanted_stores import OWNER_FILE, start_wanted_stores
 from zapdb.transfer.export.directory import export_directory

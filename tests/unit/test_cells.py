@@ -31,14 +31,11 @@ SUMS = "sums of its own, which SQL makes"
 
 RAW: dict[str, str] = {
     "zapdb/catalog/zone_numbers.py:_read_names": "the types of all names are looked at together",
-    "zapdb/tables/changes.py:_fetch": HANDED_ON,
-    "zapdb/past/reading/audit.py:_fetch": HANDED_ON,
+    "zapdb/tables/changes.py:fetch_logged": HANDED_ON,
     "zapdb/past/reading/listing.py:_count_changes": SUMS,
-    "zapdb/past/reading/listing.py:iterate_rows.fetch": HANDED_ON,
-    "zapdb/past/reading/stored_versions.py:StoredVersions._follow.fetch": HANDED_ON,
     "zapdb/tables/table_reading.py:ReadableTable.find": DATA,
     "zapdb/tables/discarding.py:Discarding._delete": "a damaged record is kept as it is",
-    "zapdb/past/files/opened_batches.py:open_batches": HANDED_ON,
+    "zapdb/past/files/log_batches.py:open_batches": HANDED_ON,
     "zapdb/jobs/repair.py:_find_missing": DATA,
     "zapdb/transfer/mirror/source_rows.py:read_baseline": SERVER,
     "zapdb/storage/archives.py:delete_archives": PARAMETERS,

@@ -68,7 +68,6 @@ HEAVY_MODULES = {
     "zapdb.past.files.moving": "pyarrow",
     "zapdb.past.files.purge": "pyarrow",
     "zapdb.past.files.manifest_rebuilding": "pyarrow",
-    "zapdb.past.files.relocating": "pyarrow",
     "zapdb.past.files.repairing": "pyarrow",
     "zapdb.past.files.follower_run": "pyarrow",
     "zapdb.past.files.stores": "pyarrow",

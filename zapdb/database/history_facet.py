@@ -148,9 +148,8 @@ class DatabaseHistory(Facet):
         Raises `UsageError` without a store and for a directory that is used by something else,
         `MomentInFuture`, `HistoryUnreachable`, `DiskFull`, `HistoryDamaged` and `LeaseHeld`.
         """
-        from zapdb.past.files.moving import move_eras
+        from zapdb.past.files.moving import move_eras, move_store
         from zapdb.past.files.purge import find_stored_before
-        from zapdb.past.files.relocating import move_store
         from zapdb.past.files.stores import take_over_store
 
         session = self._session

@@ -9,9 +9,8 @@ from zapdb.database.access import ReadAccess
 from zapdb.errors import UsageError
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.history_manifest import Doubt
-from zapdb.past.reading.current_schema_session import CurrentSchemaSession
 from zapdb.past.reading.moment import Moment, to_moment
-from zapdb.past.reading.past_session import PastSession
+from zapdb.past.reading.past_session import CurrentSchemaSession, PastSession
 from zapdb.past.reading.past_table import PastTable, explaining_names
 from zapdb.past.reading.pin import FilesPin
 from zapdb.schema import TableSchema

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from typing import Any, Final
 
 from zapdb.limits import HISTORY_PAGE_CHANGES
-from zapdb.log.change_log import COMMIT_ORDER_MAX, Bookmark, ChangeLog, Fetch
+from zapdb.log.change_log import COMMIT_ORDER_MAX, Bookmark, ChangeLog, ChangeRow, Fetch
 from zapdb.log.moments import LoggedMoment
 from zapdb.storage.cells import as_bytes
 
@@ -46,6 +46,24 @@ def follow_moments(
     if log.is_numbered:
         return _follow_numbers(log, fetch, after, until)
     return _follow_stamps(log, fetch, after, until)
+
+
+def follow_changes(
+    log: ChangeLog, fetch: Fetch, after: LoggedMoment, until: int
+) -> Iterator[tuple[FollowedMoment, Iterator[ChangeRow]]]:
+    """Yield the same moments, each with the rows of its transaction, to be read before the next."""
+    grouped = groupby(log.read(fetch, after.bookmark, until), key=_place_of)
+    following = next(grouped, None)
+    for made in follow_moments(log, fetch, after, until):
+        if following is not None and following[0] == made.place:
+            yield made, following[1]
+            following = next(grouped, None)
+        else:
+            yield made, iter(())
+
+
+def _place_of(row: ChangeRow) -> tuple[int, int]:
+    return row.transaction.stamp, row.transaction.commit_order
 
 
 def _follow_numbers(

@@ -34,7 +34,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordCha
     `HistoryBehind` if no change has a place in the order yet, where none can be given one;
     `ChangesPruned` if changes after the bookmark were pruned, before or during the reading.
     """
-    log, fetch = open_log(session), partial(_fetch, session)
+    log, fetch = open_log(session), partial(fetch_logged, session)
     until = find_newest_stamp(session, log)
     if since is None:
         since = log.read_beginning(fetch)
@@ -154,7 +154,8 @@ def reading_log(session: Session) -> Iterator[Connection]:
         yield begun
 
 
-def _fetch(session: Session, sql: str, parameters: Sequence[Any]) -> list[Any]:
+def fetch_logged(session: Session, sql: str, parameters: Sequence[Any]) -> list[Any]:
+    """Run one statement of a reader of the log, as `Fetch`."""
     with reading_log(session) as connection:
         return connection.fetch_all(sql, parameters)
 

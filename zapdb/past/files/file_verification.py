@@ -6,14 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow
 from pyarrow import parquet
 
 from zapdb.errors import HistoryDamaged
-from zapdb.past.files.file_columns import KEY, find_columns
-from zapdb.past.files.history_file import read_digest, read_footer
+from zapdb.past.files.file_columns import find_columns
+from zapdb.past.files.history_file import (
+    NOT_THERE,
+    OTHER_DIGEST,
+    compare_footer,
+    find_keys,
+    read_digest,
+    read_footer,
+)
 from zapdb.past.files.history_manifest import (
     HistoryEra,
     HistoryFile,
@@ -73,14 +79,14 @@ def _read_problem(path: Path, file: HistoryFile, numbers: list[int]) -> str | No
     """Do the same, and add the moments' numbers of a file of moments."""
     try:
         if read_digest(path) != file.sha256:
-            return "its digest is another one"
+            return OTHER_DIGEST
         problem = _compare_with_row(path, file)
         if problem is None and file.kind == "moments":
             numbers += parquet.read_table(path, columns=["moment"]).column(0).to_pylist()
     except FileNotFoundError:
-        return "it is not there"
+        return NOT_THERE
     except HistoryDamaged as error:
-        return error.message
+        return str(error.context.get("problem", error.message))
     except (OSError, pyarrow.ArrowInvalid) as error:
         return str(error).partition("\n")[0][:200]
     return problem
@@ -89,25 +95,14 @@ def _read_problem(path: Path, file: HistoryFile, numbers: list[int]) -> str | No
 def _compare_with_row(path: Path, file: HistoryFile) -> str | None:
     footer, schema = read_footer(path)
     metadata = parquet.read_metadata(path)
-    said = (footer.tenant, footer.timeline, footer.kind, footer.table, footer.era)
-    if said != (file.tenant, file.timeline, file.kind, file.table_number, file.era):
-        return "it is another file of a store, or of another store"
-    if (footer.first_moment, footer.last_moment) != (file.first_moment, file.last_moment):
-        return "it has other moments"
+    problem = compare_footer(footer, file)
+    if problem is not None:
+        return problem
     if metadata.num_rows != file.rows:
         return f"it has {metadata.num_rows} rows instead of {file.rows}"
     if schema is not None:
         find_columns(metadata.schema.to_arrow_schema(), schema)
-    return _find_key_problem(path, file)
-
-
-def _find_key_problem(path: Path, file: HistoryFile) -> str | None:
-    if not file.rows or file.kind == "moments":
-        return None
-    keys: Any = parquet.read_table(path, columns=[KEY], partitioning=None).column(0)
-    if (keys[0].as_py(), keys[-1].as_py()) != (file.key_lower, file.key_upper):
-        return "it has other keys"
-    return None
+    return None if find_keys(path, file) == file else "it has other keys"
 
 
 def _list_era_problems(checked: CheckedTimeline) -> Iterator[str]:

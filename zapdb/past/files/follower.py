@@ -25,10 +25,9 @@ from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.baseline import BaselineWriter
 from zapdb.past.files.eras import EraPlanner, TableEvents
 from zapdb.past.files.history_manifest import FOLLOWED, HistoryEra, list_eras, with_end
-from zapdb.past.files.log_batches import LogBatch
+from zapdb.past.files.log_batches import LogBatch, open_batches
 from zapdb.past.files.merging import CheckpointWriter, MomentsMerger
 from zapdb.past.files.moment_rows import to_arrow
-from zapdb.past.files.opened_batches import open_batches
 from zapdb.past.files.state_conversion import StateConverter
 from zapdb.past.files.store_changes import StoreChange, count_changes_of
 from zapdb.past.files.table_revisions import read_tables_at

@@ -18,10 +18,10 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, Self
 
 import msgspec
 import pyarrow
@@ -53,6 +53,8 @@ DICTIONARY_SIZE_BYTES: Final = 32 * 1024
 RELEASED_SIZE_BYTES: Final = 64 * 1024 * 1024
 """Rows after which a writer gives back what the pool of Arrow does not use: the system takes longer
 to give it again, page by page, than a row group takes to be sorted."""
+OTHER_DIGEST: Final = "its digest is another one"
+NOT_THERE: Final = "it is not there"
 UNFINISHED: Final = ".part"
 """What the name of a file ends with until it is complete."""
 _COMPARED: Final = Memo[tuple[Path, bytes, tuple[int, ...]], bool](10_000)
@@ -124,7 +126,7 @@ class FileWriter:
         self._footer, self._schema = footer, schema
         within = path_of(footer.tenant, footer.table, footer.kind, self._name)
         self._path = directory / within
-        self._unfinished = self._path.with_name(self._path.name + UNFINISHED)
+        self._unfinished = unfinished_of(self._path)
         self._file: Any = None
         self._writer: Any = None
         self._waiting: list[Any] = []
@@ -276,6 +278,30 @@ def _metadata(footer: FileFooter, schema: TableSchema | None) -> dict[bytes, byt
     return found
 
 
+@contextmanager
+def writing_new(path: Path, require_lease: Callable[[], None] = lambda: None) -> Iterator[BinaryIO]:
+    """Write a new file in the block, which gets its name when it is whole and on the disk; raises
+    `OSError`, and what `require_lease` raises, before anything is written."""
+    unfinished = unfinished_of(path)
+    make_directory(path.parent)
+    try:
+        with unfinished.open("wb") as file:
+            require_lease()
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+        sync_directory(path.parent)
+    finally:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+
+
+def unfinished_of(path: Path) -> Path:
+    """Return what a file is called until it is complete."""
+    return path.with_name(path.name + UNFINISHED)
+
+
 def make_directory(path: Path) -> None:
     """Make a directory and those above it, each of them flushed to the disk."""
     if not path.is_dir():
@@ -310,22 +336,31 @@ def reading_file(path: Path, row: HistoryFile) -> Iterator[None]:
         yield
     except (OSError, pyarrow.ArrowInvalid) as error:
         require_directory(path.parents[len(Path(row.path).parts) - 1], row.tenant)
-        raise HistoryDamaged(
-            "a file of the history store is missing or can't be read",
-            path=str(path),
-            table=row.table_number,
-            first_moment=row.first_moment,
-            last_moment=row.last_moment,
-            cause=str(error)[:200],
-            hint="restore it from a backup",
-        ) from error
+        raise make_damaged(path, row, _shorten(error)) from error
+
+
+def make_damaged(path: Path, row: HistoryFile, problem: str) -> HistoryDamaged:
+    return HistoryDamaged(
+        "a file of the history store is missing, or is not what was written",
+        path=str(path),
+        problem=problem,
+        table=row.table_number,
+        moments=f"{row.first_moment} to {row.last_moment}",
+        hint="restore it from a backup of the store; other moments can still be read",
+    )
+
+
+def _shorten(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return NOT_THERE
+    return str(error).partition("\n")[0][:200]
 
 
 def require_whole(path: Path, row: HistoryFile) -> None:
     """Raise `HistoryDamaged` if a file is not what its row says, and as `reading_file` does."""
     with reading_file(path, row):
         if not is_whole(path, row.sha256):
-            raise pyarrow.ArrowInvalid("its digest is another one")
+            raise pyarrow.ArrowInvalid(OTHER_DIGEST)
 
 
 def read_columns(
@@ -339,6 +374,26 @@ def read_columns(
         return parquet.read_table(
             path, columns=[*columns], filters=condition, partitioning=None
         ).replace_schema_metadata()
+
+
+def find_keys(path: Path, row: HistoryFile) -> HistoryFile:
+    """Return the row of a file with the keys that it has, which no manifest has; raises
+    `HistoryDamaged`."""
+    if not row.rows or row.kind == "moments":
+        return row
+    with reading_file(path, row):
+        keys: Any = parquet.read_table(path, columns=[KEY], partitioning=None).column(0)
+    return replace(row, key_lower=keys[0].as_py(), key_upper=keys[-1].as_py())
+
+
+def compare_footer(footer: FileFooter, row: HistoryFile) -> str | None:
+    """Return what is wrong with a file, by what it says of itself; None if it is that of a row."""
+    said = (footer.tenant, footer.timeline, footer.kind, footer.table, footer.era)
+    if said != (row.tenant, row.timeline, row.kind, row.table_number, row.era):
+        return "it is another file of a store, or of another store"
+    if (footer.first_moment, footer.last_moment) != (row.first_moment, row.last_moment):
+        return "it has other moments"
+    return None
 
 
 def _not_of_a_store(path: Path, error: Exception) -> HistoryDamaged:

@@ -15,14 +15,15 @@ from zapdb.catalog.schema_history import REVISIONS
 from zapdb.errors import IncompatibleVersion
 from zapdb.limits import HISTORY_BATCH_CHANGES_MAX
 from zapdb.log.change_log import ChangeLog, ChangeRow, Fetch
-from zapdb.log.followed_moments import FollowedMoment, follow_moments
+from zapdb.log.followed_moments import FollowedMoment, follow_changes
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.file_columns import DECODED_ROWS, HistoryRows, MadeRow, RowOperation
 from zapdb.past.files.history_manifest import HistoryEra
 from zapdb.past.files.moment_rows import MomentCounts, to_events
 from zapdb.past.files.plain_pages import DELETION, PlainPage, PlainRows, read_plain
 from zapdb.past.files.table_revisions import KNOWN_EVENTS, TableRevisions
-from zapdb.records import MakeAttachments, decode_prefix
+from zapdb.past.files.working_store import StoreWriter
+from zapdb.records import Attachments, MakeAttachments, decode_prefix
 from zapdb.records.archive_cells import (
     decode_archive,
     embed_blobs,
@@ -31,6 +32,7 @@ from zapdb.records.archive_cells import (
 )
 from zapdb.schema import TableSchema
 from zapdb.storage.cells import empty_change
+from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Zones
 
 
@@ -192,10 +194,10 @@ class BatchReader:
             if isinstance(page, PlainPage):
                 yield page
                 continue
-            for found, rows in self._list_transactions(page.before, until):
+            for found, rows in follow_changes(self.log, self.fetch, page.before, until):
                 if found.moment.number > page.last.number:
                     break
-                yield found, rows
+                yield found, list(rows)
 
     def _add_plain(self, batch: LogBatch, page: PlainPage, files: BatchTables) -> int:
         """Add the transactions of a page; return how many changes they have."""
@@ -224,20 +226,6 @@ class BatchReader:
                 if entry is None or entry.layout_revision != eras[row.table].layout_revision:
                     return True
         return False
-
-    def _list_transactions(
-        self, after: LoggedMoment, until: int
-    ) -> Iterator[tuple[FollowedMoment, list[ChangeRow]]]:
-        """Yield each moment with the rows of its transaction."""
-        changes = self.log.read(self.fetch, after.bookmark, until)
-        grouped = groupby(changes, key=_place_of)
-        following = next(grouped, None)
-        for made in follow_moments(self.log, self.fetch, after, until):
-            if following is not None and following[0] == made.place:
-                yield made, list(following[1])
-                following = next(grouped, None)
-            else:
-                yield made, []
 
     def _knows(self, rows: list[ChangeRow]) -> bool:
         """Return whether all revisions of a transaction's rows are published: others are of a
@@ -345,5 +333,13 @@ class BatchTables:
             table.finish()
 
 
-def _place_of(row: ChangeRow) -> tuple[int, int]:
-    return row.transaction.stamp, row.transaction.commit_order
+def open_batches(working: StoreWriter) -> BatchReader:
+    """Return the reader of batches of a store's tenant."""
+    return BatchReader(
+        working.log,
+        lambda sql, parameters: working.storage.connection().fetch_all(sql, parameters),
+        working.revisions,
+        working.reload_revisions,
+        lambda key, value: Attachments(working.blobs.load, make_uuid7),
+        working.zones,
+    )

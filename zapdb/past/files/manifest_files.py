@@ -6,6 +6,12 @@ changes which files or eras a timeline has writes these rows into a file before,
 the commit: the manifest with the highest number is what is, or was about to be, in the database.
 The ones before it are deleted as soon as the transaction is over.
 
+So a manifest of a later commit than that of the row is of another database that has moved the store
+on: one that this one is a copy of, or that was put back from a backup. If there is one of more than
+a commit later, the former one could not be deleted. Such a database must not write beside it, nor
+delete what it does not know. Two databases that commit the same number at once are not told apart:
+see decision 58.
+
 It has no keys of records, which an erasure would have to find here: those of a file are read from
 that again.
 """
@@ -23,19 +29,23 @@ from typing import Any, Final
 
 import msgspec
 
-from zapdb.errors import HistoryDamaged
+from zapdb.errors import HistoryDamaged, UsageError
 from zapdb.limits import HISTORY_MANIFEST_SIZE_BYTES_MAX
-from zapdb.past.files.history_file import UNFINISHED, make_directory, sync_directory
+from zapdb.past.files.history_file import writing_new
 from zapdb.past.files.history_manifest import (
     HISTORY_FORMAT,
     NAMED,
     HistoryEra,
     HistoryFile,
     HistoryStore,
+    list_timelines,
 )
+from zapdb.storage import Storage
+from zapdb.storage.outside import read_in_own_transaction
 
 DIGEST_DIGITS: Final = 32
 """How much of the SHA-256 of its bytes stands in a manifest's name."""
+LATER: Final = "the directory of the history store has later commits than the database"
 _NAME: Final = re.compile(
     f"manifest-{NAMED.pattern}-[0-9]{{1,19}}-[0-9a-f]{{{DIGEST_DIGITS}}}[.]json"
 )
@@ -70,18 +80,8 @@ def write_manifest(made: ManifestFile) -> Path:
     directory = Path(made.store.directory) / str(made.store.tenant)
     digest = hashlib.sha256(raw).hexdigest()[:DIGEST_DIGITS]
     path = directory / f"manifest-{made.store.timeline}-{made.store.commits}-{digest}.json"
-    unfinished = path.with_name(path.name + UNFINISHED)
-    make_directory(directory)
-    try:
-        with unfinished.open("wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-        sync_directory(directory)
-    finally:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
+    with writing_new(path) as file:
+        file.write(raw)
     return path
 
 
@@ -195,3 +195,41 @@ def is_of_database(path: Path, database: str) -> bool:
     begins = msgspec.json.encode({"format": HISTORY_FORMAT, "database": database})[:-1]
     with path.open("rb") as file:
         return file.read(len(begins)) == begins
+
+
+def is_superseded(storage: Storage, store: HistoryStore) -> bool:
+    """Return whether another database has moved a store on, whose row was just read; raises
+    `OSError`."""
+    if not _is_ahead(store):
+        return False
+    timelines = read_in_own_transaction(
+        storage, lambda connection: list_timelines(connection, store.tenant)
+    )
+    now = {one.timeline: one.commits for one in timelines}
+    return now.get(store.timeline) == store.commits  # else this database has moved it on
+
+
+def require_not_superseded(storage: Storage, store: HistoryStore) -> None:
+    """Raise `UsageError` if the directory has later commits of a timeline than the database, whose
+    row was just read; and `OSError`."""
+    if is_superseded(storage, store):
+        raise UsageError(
+            LATER,
+            directory=store.directory,
+            tenant=store.tenant,
+            hint="nothing was written: if the database was restored from a backup, run `zapdb "
+            "history rebuild-manifest`; if it is a copy of one that is in use, give it files of "
+            "its own: `zapdb history move --to DIRECTORY`",
+        )
+
+
+def _is_ahead(store: HistoryStore) -> bool:
+    numbers = {
+        int(number)
+        for path in list_manifests(Path(store.directory), store.tenant)
+        for named, number in [path.stem.removeprefix("manifest-").split("-")[:2]]
+        if named == store.timeline
+    }
+    newest = max(numbers, default=0)
+    # One commit may be left that was given up, beside the one before; no more than one.
+    return newest > store.commits and (store.commits not in numbers or newest > store.commits + 1)

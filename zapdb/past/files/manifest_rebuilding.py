@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow
 from pyarrow import compute, parquet
 
-from zapdb.errors import ChangesPruned, HistoryDamaged, UsageError
+from zapdb.errors import ChangesPruned, UsageError
 from zapdb.files import require_path
 from zapdb.limits import (
     HISTORY_MOMENTS_ROWS_MAX,
@@ -31,11 +31,12 @@ from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.cleaning import list_store_files
 from zapdb.past.files.cutting import cut_end
 from zapdb.past.files.directories import writing_to
-from zapdb.past.files.file_columns import KEY, file_schema, find_columns, find_texts
+from zapdb.past.files.file_columns import file_schema, find_columns, find_texts
 from zapdb.past.files.file_verification import find_problem
 from zapdb.past.files.history_file import (
     ROW_GROUP_ROWS,
-    read_columns,
+    find_keys,
+    make_damaged,
     read_untrusted_footer,
     reading_file,
 )
@@ -223,7 +224,7 @@ class _Rebuild:
             )
         for file in self._found.files:
             _require_columns(store, file)
-        self.files = [find_keys(store, file) for file in self._found.files]
+        self.files = [find_keys(f.place_in(store.directory), f) for f in self._found.files]
         for file in self.files:
             _require_as_written(store, file)
         self._compare_with_log()
@@ -353,14 +354,6 @@ def _follow(working: StoreWriter, connection: Connection, made: ManifestFile) ->
     return replace(made.store, state="baseline" if is_unfinished else "follows", problem=None)
 
 
-def find_keys(store: HistoryStore, file: HistoryFile) -> HistoryFile:
-    """Return the row of a file with its keys, which no manifest has; raises `HistoryDamaged`."""
-    if not file.rows or file.kind == "moments":
-        return file
-    keys = read_columns(store.directory, file, [KEY]).column(0)
-    return replace(file, key_lower=keys[0].as_py(), key_upper=keys[-1].as_py())
-
-
 def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
     """Raise `HistoryDamaged` for a file that can't be read within bounds, or has not the columns of
     its table. What reads it later, by row groups, or all keys or moments at once, has memory for
@@ -372,18 +365,18 @@ def _require_columns(store: HistoryStore, file: HistoryFile) -> None:
     if file.kind == "moments":
         wanted = MOMENTS_SCHEMA
     elif schema is None:
-        raise _not_as_written(path, file, "it lacks the schema of its table")
+        raise make_damaged(path, file, "it lacks the schema of its table")
     else:
         try:
             names = find_columns(there, schema)
         except pyarrow.ArrowInvalid as error:
-            raise _not_as_written(path, file, str(error)) from error
+            raise make_damaged(path, file, str(error)) from error
         wanted = file_schema(schema, find_texts(schema, names))
     if not there.remove_metadata().equals(wanted):
-        raise _not_as_written(path, file, "it has other columns than its table")
+        raise make_damaged(path, file, "it has other columns than its table")
     with reading_file(path, file), BoundedFile(path) as bounded:
         if not _fits(bounded, file):
-            raise _not_as_written(path, file, "its row groups or keys are too large")
+            raise make_damaged(path, file, "its row groups or keys are too large")
 
 
 def _fits(bounded: BoundedFile, file: HistoryFile) -> bool:
@@ -408,19 +401,7 @@ def _require_as_written(store: HistoryStore, file: HistoryFile) -> None:
     path = file.place_in(store.directory)
     problem = find_problem(path, file)
     if problem is not None:
-        raise _not_as_written(path, file, problem)
-
-
-def _not_as_written(path: Path, file: HistoryFile, problem: str) -> HistoryDamaged:
-    return HistoryDamaged(
-        "a file of the history store is not what was written",
-        path=str(path),
-        problem=problem,
-        table=file.table_number,
-        first_moment=file.first_moment,
-        last_moment=file.last_moment,
-        hint="restore it from a backup",
-    )
+        raise make_damaged(path, file, problem)
 
 
 def _read_places(store: HistoryStore, files: Sequence[HistoryFile]) -> list[tuple[int, ...]]:

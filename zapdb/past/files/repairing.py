@@ -22,18 +22,18 @@ from zapdb.catalog.schema_history import read_later_events
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.baseline import read_checkpoint
 from zapdb.past.files.directories import GONE, has_store
-from zapdb.past.files.file_columns import FROM, KEY
+from zapdb.past.files.file_columns import FROM
 from zapdb.past.files.file_verification import CheckedTimeline, find_problem, read_timelines
-from zapdb.past.files.history_file import is_whole, read_footer
+from zapdb.past.files.history_file import compare_footer, find_keys, is_whole, read_footer
 from zapdb.past.files.history_manifest import (
     HistoryEra,
     HistoryFile,
     HistoryStore,
     list_history_files,
 )
+from zapdb.past.files.log_batches import open_batches
 from zapdb.past.files.moment_rows import make_baseline, to_arrow
 from zapdb.past.files.moving import copy_file, plan_copy
-from zapdb.past.files.opened_batches import open_batches
 from zapdb.past.files.store_changes import StoreChange, StoreCommit
 from zapdb.past.files.table_revisions import EarlierTable, read_tables_at
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
@@ -157,24 +157,16 @@ class _Repair:
 
     def _find_row(self) -> HistoryFile | None:
         """Return the row by the file itself; None if it is another file."""
-        file, path = self._file, self._damaged.path
+        path = self._damaged.path
         footer, _ = read_footer(path)
-        said = (footer.tenant, footer.timeline, footer.kind, footer.table, footer.era)
-        if said != (file.tenant, file.timeline, file.kind, file.table_number, file.era):
-            return None
-        rows, lower, upper = parquet.read_metadata(path).num_rows, file.key_lower, file.key_upper
-        if rows and file.table_number:
-            keys: Any = parquet.read_table(path, columns=[KEY], partitioning=None).column(0)
-            lower, upper = keys[0].as_py(), keys[-1].as_py()
-        return replace(
-            file,
+        said = replace(
+            self._file,
             first_moment=footer.first_moment,
             last_moment=footer.last_moment,
-            rows=rows,
+            rows=parquet.read_metadata(path).num_rows,
             size_bytes=path.stat().st_size,
-            key_lower=lower,
-            key_upper=upper,
         )
+        return None if compare_footer(footer, said) else find_keys(path, said)
 
     def _write_row(self) -> set[str]:
         row = self._find_row()

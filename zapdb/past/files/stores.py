@@ -45,8 +45,13 @@ from zapdb.past.files.history_manifest import (
     stop_following,
     update_store,
 )
-from zapdb.past.files.later_commits import LATER, is_superseded
-from zapdb.past.files.manifest_files import ManifestFile, list_manifests, write_manifest
+from zapdb.past.files.manifest_files import (
+    LATER,
+    ManifestFile,
+    is_superseded,
+    list_manifests,
+    write_manifest,
+)
 from zapdb.past.files.moment_rows import make_baseline, to_arrow
 from zapdb.past.files.table_revisions import read_tables_at
 from zapdb.past.files.working_store import (

@@ -46,8 +46,12 @@ from zapdb.past.files.history_manifest import (
     save_era,
     update_store,
 )
-from zapdb.past.files.later_commits import require_not_superseded
-from zapdb.past.files.manifest_files import ManifestFile, delete_former_manifests, write_manifest
+from zapdb.past.files.manifest_files import (
+    ManifestFile,
+    delete_former_manifests,
+    require_not_superseded,
+    write_manifest,
+)
 from zapdb.past.files.store_changes import StoreChange, StoreCommit, TimelineRows
 from zapdb.past.files.table_revisions import TableRevisions
 from zapdb.schema import TableSchema
@@ -312,7 +316,7 @@ class StoreWriter:
             return read_timeline(connection, now.get(was.timeline, replace(was, commits=0)))
 
     def require_not_superseded(self, store: HistoryStore) -> None:
-        """See `later_commits`; raises `UsageError`."""
+        """See `manifest_files`; raises `UsageError`."""
         with writing_to(store.directory):
             _require_begun(store)
             require_not_superseded(self.storage, store)

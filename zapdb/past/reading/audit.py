@@ -7,7 +7,7 @@ Fields and tables are told by their numbers, so an answer goes on behind a renam
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import ChangesPruned, UnknownField
 from zapdb.log.change_log import ChangeRow
-from zapdb.log.followed_moments import FollowedMoment, follow_moments
+from zapdb.log.followed_moments import follow_changes
 from zapdb.log.pending_changes import OF_TENANT
 from zapdb.past.reading.listing import MomentSummary, TableNames, iterate_rows, list_with_tables
 from zapdb.past.reading.moment import Moment, When, open_moments, to_moment
 from zapdb.past.reading.recorded import require_recorded
 from zapdb.past.reading.replaced_files import retry_if_compacted
-from zapdb.past.reading.versions import list_changed, list_changed_archived
+from zapdb.past.reading.versions import Sides
 from zapdb.printing import one_line, show_moment
 from zapdb.records import Record
 from zapdb.schema import TableSchema
-from zapdb.tables.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
-from zapdb.tables.changes import find_newest_stamp, reading_log
+from zapdb.tables.change_decoding import ChangeDecoder, SchemaEvent
+from zapdb.tables.changes import fetch_logged, find_newest_stamp, reading_log
 from zapdb.tables.session import Session
 from zapdb.values.timestamp import EPOCH, MICROSECOND
 
 if TYPE_CHECKING:
-    from zapdb.past.reading.stored_audit import StoredAudit, StoredChange
+    from zapdb.past.reading.stored_audit import StoredAudit
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,103 +143,61 @@ def _list_stored(
             found.append((row.table, entry))
     for number in tables:
         if number != OF_TENANT:
-            changes = stored.list_changes(moment, number)
-            found += [(number, _make_stored_entry(made, moment)) for made in changes]
+            for key, sides in stored.list_changes(moment, number):
+                entry = _make_record_entry(moment, moment.principal, moment.made_at, key, sides)
+                found.append((number, entry))
     return found
-
-
-def _make_stored_entry(made: StoredChange, moment: MomentSummary) -> AuditEntry:
-    schema_before = None if made.before is None else made.schema_before
-    schema_after = None if made.after is None else made.schema_after
-    schema = schema_after or schema_before
-    assert schema is not None, "there was a record"
-    operation = "insert" if made.before is None else "update"
-    if made.after is None:
-        operation = "delete"
-    return AuditEntry(
-        Moment(moment.number, moment.visible_at, moment.bookmark),
-        moment.principal,
-        moment.made_at,
-        schema.name,
-        operation,
-        made.key,
-        (
-            *list_changed(schema_before, made.before, schema_after, made.after),
-            *list_changed_archived(made.archived_before, made.archived_after),
-        ),
-        made.before,
-        made.after,
-        schema_before,
-        schema_after,
-        made.archived_before,
-        made.archived_after,
-    )
 
 
 def iterate_audit(session: Session) -> Iterator[AuditEntry]:
     """Yield all that the log has, oldest first, without counting anything twice."""
     moments, decoder = open_moments(session), ChangeDecoder(session)
-    fetch = partial(_fetch, session)
     until = find_newest_stamp(session, moments.log)
     with reading_log(session) as connection:
         beginning = moments.find_beginning(connection)
-    followed = follow_moments(moments.log, fetch, beginning, until)
-    at: FollowedMoment | None = None
-    for row in moments.log.read(fetch, beginning.bookmark, until):
-        place = (row.transaction.stamp, row.transaction.commit_order)
-        while at is None or at.place < place:
-            at = next(followed)
-        entry = _make_entry(decoder, row, to_moment(at.moment))
-        if entry is None:
-            return  # of a rollback that is under way
-        yield entry
-
-
-def _fetch(session: Session, sql: str, parameters: Any) -> list[Any]:
-    with reading_log(session) as connection:
-        return connection.fetch_all(sql, parameters)
+    fetch = partial(fetch_logged, session)
+    for made, rows in follow_changes(moments.log, fetch, beginning, until):
+        for row in rows:
+            entry = _make_entry(decoder, row, to_moment(made.moment))
+            if entry is None:
+                return  # of a rollback that is under way
+            yield entry
 
 
 def _make_entry(decoder: ChangeDecoder, row: ChangeRow, moment: Moment) -> AuditEntry | None:
     made = decoder.decode(row)
     if made is None:
         return None
+    at = Moment(moment.number, moment.visible_at, made.bookmark)
     if isinstance(made, SchemaEvent):
         fields = () if made.field is None else (made.field,)
-        return AuditEntry(
-            Moment(moment.number, moment.visible_at, made.bookmark),
-            made.principal,
-            made.made_at,
-            made.table,
-            made.event,
-            (),
-            fields,
-            None,
-            None,
-            None,
-            None,
-        )
-    return _make_record_entry(made, moment)
+        what = made.table, made.event, (), fields, None, None, None, None
+        return AuditEntry(at, made.principal, made.made_at, *what)
+    states = made.schema_before, made.before, made.schema_after, made.after
+    sides = Sides(*states, made.archived_before, made.archived_after)
+    entry = _make_record_entry(at, made.principal, made.made_at, made.key, sides)
+    return replace(entry, table=made.table, operation=made.operation)
 
 
-def _make_record_entry(made: RecordChange, moment: Moment) -> AuditEntry:
+def _make_record_entry(
+    moment: Moment, principal: str, made_at: datetime, key: tuple[Any, ...], sides: Sides
+) -> AuditEntry:
+    schema = sides.schema_after or sides.schema_before
+    assert schema is not None, "there was a record"
     return AuditEntry(
-        Moment(moment.number, moment.visible_at, made.bookmark),
-        made.principal,
-        made.made_at,
-        made.table,
-        made.operation,
-        made.key,
-        (
-            *list_changed(made.schema_before, made.before, made.schema_after, made.after),
-            *list_changed_archived(made.archived_before, made.archived_after),
-        ),
-        made.before,
-        made.after,
-        made.schema_before,
-        made.schema_after,
-        made.archived_before,
-        made.archived_after,
+        Moment(moment.number, moment.visible_at, moment.bookmark),
+        principal,
+        made_at,
+        schema.name,
+        sides.operation,
+        key,
+        sides.fields,
+        sides.before,
+        sides.after,
+        sides.schema_before,
+        sides.schema_after,
+        sides.archived_before,
+        sides.archived_after,
     )
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import HistoryDamaged, HistoryReplaced, UnknownName
@@ -29,7 +30,7 @@ from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
 from zapdb.tables.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import fetch_logged, reading_log
 from zapdb.tables.session import Session
 
 if TYPE_CHECKING:
@@ -201,13 +202,8 @@ def _read_one(
 
 def iterate_rows(session: Session, moments: Moments, made: LoggedMoment) -> Iterator[ChangeRow]:
     """Yield the rows of the transaction of a moment, in order."""
-
-    def fetch(sql: str, parameters: Sequence[Any]) -> list[Any]:
-        with reading_log(session) as connection:
-            return connection.fetch_all(sql, parameters)
-
     before = replace(made.bookmark, commit_order=made.commit_order - 1)
-    for row in moments.log.read(fetch, before, made.stamp):
+    for row in moments.log.read(partial(fetch_logged, session), before, made.stamp):
         if row.transaction.number != made.transaction:
             break
         yield row

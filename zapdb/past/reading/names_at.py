@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.errors import SqlError, UnknownField, UnknownName
-from zapdb.past.reading.current_schema_session import CurrentSchemaSession
-from zapdb.past.reading.past_session import PastSession
+from zapdb.past.reading.past_session import CurrentSchemaSession, PastSession
 from zapdb.past.reading.schema_at import TableAt
 from zapdb.storage.cells import as_time
 from zapdb.tables.changes import reading_log

@@ -27,34 +27,21 @@ from zapdb.past.files.moment_rows import BASELINE
 from zapdb.past.reading.moment import Moment, find_moment, open_moments
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.stored_moments import StoredMoment, StoredMoments
+from zapdb.past.reading.versions import Sides
 from zapdb.records import Record
 from zapdb.records.archive_cells import decode_archived_values
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.tables.changes import reading_log
 from zapdb.tables.indexes import BoundTable
+from zapdb.tables.indexes.bound_table import RecordArchive
 from zapdb.tables.session import Session
 
 WINDOW_MOMENTS: Final = 2_000
 """Moments whose changed keys are read together."""
 
-NO_VALUES: Final[Mapping[str, Any]] = {}
 ChangedKeys = dict[int, list[bytes]]
 """By moment."""
-
-
-class StoredChange(NamedTuple):
-    """What a moment made of a record, with the schemas before and after."""
-
-    table: int
-    key: tuple[Any, ...]
-    schema_before: TableSchema | None
-    before: Record | None
-    schema_after: TableSchema | None
-    after: Record | None
-    archived_before: Mapping[str, Any] = NO_VALUES
-    archived_after: Mapping[str, Any] = NO_VALUES
-    """The archived values of dropped fields, if one of them was changed."""
 
 
 class StoredVersion(NamedTuple):
@@ -62,7 +49,7 @@ class StoredVersion(NamedTuple):
     timeline, or those behind a gap, begin."""
 
     moment: StoredMoment | None
-    change: StoredChange
+    change: Sides
 
 
 class StoredAudit:
@@ -89,24 +76,17 @@ class StoredAudit:
             if one.event != BASELINE
         ]
 
-    def list_changes(self, moment: Moment, table: int) -> Iterator[StoredChange]:
-        """Yield what became of the records of a table, in the order of keys."""
+    def list_changes(self, moment: Moment, table: int) -> Iterator[tuple[tuple[Any, ...], Sides]]:
+        """Yield what became of the records of a table, in the order of keys, with the values of
+        these."""
         keys = sorted(self._find_keys(moment.number, table))
-        if not keys:
-            return
-        numbers = moment.number - 1, moment.number
-        (schema_before, before), (schema, after) = (
-            self._read(number, table, keys) for number in numbers
-        )
-        was, has = (self._read_archives(number, table, keys) for number in numbers)
-        for key in keys:
-            earlier, later = before.get(key), after.get(key)
-            found = earlier or later
-            if found is not None:
-                values, first = found[0], None if earlier is None else earlier[1]
-                last = None if later is None else later[1]
-                archived = _differing(was.get(key, NO_VALUES), has.get(key, NO_VALUES))
-                yield StoredChange(table, values, schema_before, first, schema, last, *archived)
+        if keys:
+            before = self._read(moment.number - 1, table, keys)
+            after = self._read(moment.number, table, keys)
+            for key in keys:
+                found = after.get(key) or before.get(key)
+                if found is not None:
+                    yield found.key, _join(before.get(key), after.get(key))
 
     def list_versions(self, table: int, key: bytes) -> Iterator[StoredVersion]:
         """Yield what became of one record up to the beginning of the log, oldest first.
@@ -129,61 +109,39 @@ class StoredAudit:
                 for _, since in _list_changed(store, file, kept, key)
             }
             for number in sorted(changed | starts):
-                after = self._read_one(number, table, key)
-                if number not in changed:
-                    yield StoredVersion(None, StoredChange(table, (), None, None, *after))
-                    continue
-                made = next(iter(stored.list_back(number)))
-                before = self._read_one(number - 1, table, key)
-                was, has = (self._read_archives(at, table, [key]) for at in (number - 1, number))
-                archived = _differing(was.get(key, NO_VALUES), has.get(key, NO_VALUES))
-                yield StoredVersion(made, StoredChange(table, (), *before, *after, *archived))
+                before = made = None
+                if number in changed:
+                    before = self._read(number - 1, table, [key]).get(key)
+                    made = next(iter(stored.list_back(number)))
+                after = self._read(number, table, [key]).get(key)
+                yield StoredVersion(made, _join(before, after))
 
-    def _read_one(
-        self, number: int, table: int, key: bytes
-    ) -> tuple[TableSchema | None, Record | None]:
-        schema, found = self._read(number, table, [key])
-        return schema, found[key][1] if key in found else None
-
-    def _read(
-        self, number: int, table: int, keys: Sequence[bytes]
-    ) -> tuple[TableSchema | None, dict[bytes, tuple[tuple[Any, ...], Record]]]:
-        """Return a table's schema at a moment, and those of some records that there were, with the
-        values of their keys."""
+    def _read(self, number: int, table: int, keys: Sequence[bytes]) -> dict[bytes, _State]:
+        """Return the records that there were at a moment, of some keys."""
         past = PastSession(self._session, find_moment(self._session, number))
         then = past.then.numbered(table)
         if then is None:
-            return None, {}
-
-        def find(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
-            return bound.records.find_many(connection, keys)
-
-        bound, rows = past.read_active(past.bind_numbered(table, then.schema.name), find)
-        read, codec = bound.adapter.reader.read, bound.codec
-        return then.schema, {
-            key: (codec.decode_key(key), read(key, value)) for key, value in rows.items()
-        }
-
-    def _read_archives(
-        self, number: int, table: int, keys: Sequence[bytes]
-    ) -> dict[bytes, Mapping[str, Any]]:
-        """Return the archived values of dropped fields that records had at a moment."""
-        past = PastSession(self._session, find_moment(self._session, number))
-        then = past.then.numbered(table)
-        if then is None or not then.schema.archived:
             return {}
+        schema = then.schema
 
-        def read(connection: Connection, bound: BoundTable) -> tuple[int | None, Any]:
+        def find(
+            connection: Connection, bound: BoundTable
+        ) -> tuple[int | None, tuple[dict[bytes, bytes], list[RecordArchive]]]:
             version, rows = bound.records.find_many(connection, keys)
-            made, zones = bound.read_archives(connection, list(rows.items())), bound.catalog.zones
-            return version, {
-                key: decode_archived_values(one.values, then.schema, zones, one.attachments)
-                for key, one in zip(rows, made, strict=True)
-            }
+            is_archiving = bool(schema.archived)
+            archives = bound.read_archives(connection, list(rows.items())) if is_archiving else []
+            return version, (rows, archives)
 
-        found: dict[bytes, Mapping[str, Any]]
-        _, found = past.read_active(past.bind_numbered(table, then.schema.name), read)
-        return found
+        bound, (rows, archives) = past.read_active(past.bind_numbered(table, schema.name), find)
+        read, codec, zones = bound.adapter.reader.read, bound.codec, bound.catalog.zones
+        archived = {
+            key: decode_archived_values(one.values, schema, zones, one.attachments)
+            for key, one in zip(rows, archives, strict=False)
+        }
+        return {
+            key: _State(codec.decode_key(key), schema, read(key, value), archived.get(key, {}))
+            for key, value in rows.items()
+        }
 
     def _find_keys(self, moment: int, table: int) -> list[bytes]:
         known = self._windows.get(table)
@@ -210,11 +168,20 @@ class StoredAudit:
         return found
 
 
-def _differing(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return archived values before and after a change; none where they are the same."""
-    return (NO_VALUES, NO_VALUES) if before == after else (before, after)
+class _State(NamedTuple):
+    """A record at a moment: the values of its key, and its archived values of dropped fields."""
+
+    key: tuple[Any, ...]
+    schema: TableSchema
+    record: Record
+    archived: Mapping[str, Any]
+
+
+def _join(before: _State | None, after: _State | None) -> Sides:
+    was, has = ({} if one is None else one.archived for one in (before, after))
+    archived = () if was == has else (was, has)
+    states = [(None, None) if one is None else one[1:3] for one in (before, after)]
+    return Sides(*states[0], *states[1], *archived)
 
 
 def _list_places(

@@ -10,11 +10,11 @@ import pyarrow
 
 from zapdb.errors import HistoryDamaged
 from zapdb.past.files.file_columns import KEY, OPERATION, RowOperation, column_name, find_texts
+from zapdb.past.files.history_file import NOT_THERE
 from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.past.files.layers import list_layers
 from zapdb.past.reading.state_sql import DELETED, EraRelations, StoredRelation, state_sql
 from zapdb.past.reading.stored_files import (
-    NOT_THERE,
     EraFiles,
     RelationFiles,
     relate_files,

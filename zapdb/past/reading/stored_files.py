@@ -28,7 +28,15 @@ from zapdb.past.files.file_columns import (
     find_columns,
     to_rows,
 )
-from zapdb.past.files.history_file import FileFooter, is_whole, read_digest, read_footer
+from zapdb.past.files.history_file import (
+    OTHER_DIGEST,
+    compare_footer,
+    is_whole,
+    make_damaged,
+    read_digest,
+    read_footer,
+    reading_file,
+)
 from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.past.reading.state_sql import StoredRelation
 from zapdb.past.reading.stored_state import StoredState
@@ -38,10 +46,6 @@ OWN: Final = (KEY, FROM, UNTIL, OPERATION)
 """The columns that tell which rows hold at a moment."""
 GROUPS_KEPT: Final = 4
 """Row groups of a table that are kept in memory after they were read."""
-OTHER_DIGEST: Final = "its digest is another one"
-NOT_THERE: Final = "it is not there"
-GONE: Final = (OSError, pyarrow.ArrowInvalid)
-"""What reading a file raises that was deleted or cut off meanwhile."""
 
 
 class RelationFiles(NamedTuple):
@@ -55,27 +59,21 @@ class EraFile:
     """One file of an era; raises `HistoryDamaged` if it is not that of its row."""
 
     def __init__(self, state: StoredState, row: HistoryFile, schema: TableSchema) -> None:
-        self._state, self.row = state, row
+        self.row, self.path = row, row.place_in(state.directory)
+        self._directory = row.directory or state.directory
         self._lock = threading.Lock()
-        directory = Path(row.directory or state.directory)
-        self.path = find_path(directory, row.path)
-        if self.path is None:
+        if not self.path.resolve().is_relative_to(Path(self._directory).resolve()):
             raise self.damaged("its path leaves the directory of the store")
-        try:
+        with reading_file(self.path, row):
             footer, _ = read_footer(self.path)
             self._file = parquet.ParquetFile(self.path, page_checksum_verification=True)
-        except HistoryDamaged as error:
-            raise self.damaged(error.message) from error
-        except FileNotFoundError as error:
-            require_directory(directory, row.tenant)
-            raise self.damaged(NOT_THERE) from error
-        except GONE as error:
-            raise self.damaged(_shorten(error)) from error
-        self._require_same(footer)
-        try:
+            problem, rows = compare_footer(footer, row), self._file.metadata.num_rows
+            if problem is None and rows != row.rows:
+                problem = f"it has {rows} rows instead of {row.rows}"
+            if problem is not None:
+                raise self.damaged(problem)
+            self.require_whole()
             self._names = find_columns(self._file.schema_arrow, schema)
-        except pyarrow.ArrowInvalid as error:
-            raise self.damaged(_shorten(error)) from error
         own = {one.name for one in OWN_FIELDS}
         self.columns = tuple(name for name in self._names if name not in own)
         """The column of each field of the table in rows."""
@@ -85,46 +83,31 @@ class EraFile:
         """The name in the file of each column that SQL reads."""
         return {name: self._names[name] for name in (*OWN, *self.columns)}
 
-    def _require_same(self, footer: FileFooter) -> None:
-        row = self.row
-        wanted = (row.tenant, row.timeline, row.table_number, row.kind, row.era)
-        if (footer.tenant, footer.timeline, footer.table, footer.kind, footer.era) != wanted:
-            raise self.damaged("it is another file of a store, or of another store")
-        if (footer.first_moment, footer.last_moment) != (row.first_moment, row.last_moment):
-            raise self.damaged("it has other moments")
-        if self._file.metadata.num_rows != row.rows:
-            raise self.damaged(f"it has {self._file.metadata.num_rows} rows instead of {row.rows}")
-        try:
-            self.require_whole()
-        except OSError as error:
-            raise self.damaged(_shorten(error)) from error
-
     def damaged(self, problem: str) -> HistoryDamaged:
-        return make_damaged(self._state, self.row, problem)
+        return make_damaged(self.path, self.row, problem)
 
     def is_there(self) -> bool:
-        return self.path is not None and self.path.exists()
+        return self.path.exists()
 
     def require_whole(self) -> None:
         """Compare all of its bytes with the digest of its row, if this process has not done it yet;
         raises `HistoryDamaged` and `OSError`."""
-        assert self.path is not None
         if not is_whole(self.path, self.row.sha256):
             raise self.damaged(OTHER_DIGEST)
 
     def require_reachable(self) -> None:
         """Raise `HistoryUnreachable` if its directory is not there any more."""
-        require_directory(self.row.directory or self._state.directory, self.row.tenant)
+        require_directory(self._directory, self.row.tenant)
 
     def find_damage(self) -> HistoryDamaged | None:
         """Compare all of its bytes with the digest of its row, whatever was compared before; raises
         `HistoryUnreachable`."""
-        assert self.path is not None
         self.require_reachable()
         try:
-            is_same = read_digest(self.path) == self.row.sha256
-        except OSError as error:
-            return self.damaged(_shorten(error))
+            with reading_file(self.path, self.row):
+                is_same = read_digest(self.path) == self.row.sha256
+        except HistoryDamaged as damage:
+            return damage
         return None if is_same else self.damaged(OTHER_DIGEST)
 
     @cached_property
@@ -145,11 +128,8 @@ class EraFile:
 
     def read_group(self, number: int, moment: int) -> Any:
         """Return the rows of a row group that hold at a moment, as a `pyarrow.Table`."""
-        try:
-            with self._lock:
-                rows = self._file.read_row_group(number, [*self.names.values()])
-        except GONE as error:
-            raise self.damaged(_shorten(error)) from error
+        with reading_file(self.path, self.row), self._lock:
+            rows = self._file.read_row_group(number, [*self.names.values()])
         rows = to_rows(rows, self._names)
         until = rows.column(UNTIL)
         is_held = compute.or_kleene(compute.is_null(until), compute.greater(until, moment))
@@ -230,25 +210,3 @@ def relate_files(
         offered[name] = RelationFiles([str(file.path) for file in related], dict(names))
         found.append(StoredRelation(name, related[0].columns))
     return found
-
-
-def find_path(directory: Path, within: str) -> Path | None:
-    """Return the full path of a file of a store; None for a path that leaves its directory."""
-    root = directory.resolve()
-    path = (root / within).resolve()
-    return path if path.is_relative_to(root) else None
-
-
-def make_damaged(state: StoredState, row: HistoryFile, problem: str) -> HistoryDamaged:
-    return HistoryDamaged(
-        "a file of the history store is missing or damaged",
-        table=row.table_number,
-        moments=f"{row.first_moment} to {row.last_moment}",
-        path=str(row.place_in(state.directory)),
-        problem=problem,
-        hint="restore it from a backup of the store; other moments can still be read",
-    )
-
-
-def _shorten(error: Exception) -> str:
-    return str(error).partition("\n")[0][:200]

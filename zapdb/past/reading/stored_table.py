@@ -19,7 +19,7 @@ from zapdb.memo import Memo
 from zapdb.past.files.history_manifest import HistoryEra
 from zapdb.past.files.states import read_archives
 from zapdb.past.files.table_revisions import can_share_era
-from zapdb.past.reading.past_adapter import PastAdapter
+from zapdb.past.reading.rewound import PastAdapter
 from zapdb.past.reading.schema_at import TableAt
 from zapdb.past.reading.stored_columns import StoredColumns
 from zapdb.past.reading.stored_files import EraFiles

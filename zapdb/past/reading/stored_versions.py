@@ -7,7 +7,8 @@ was there then has the operation `baseline`. All have the schema of the moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 import pyarrow
@@ -15,7 +16,7 @@ import pyarrow
 from zapdb.catalog.schema_history import read_entries
 from zapdb.errors import HistoryBehind, HistoryDamaged, HistoryNotStored
 from zapdb.log.change_log import ChangeRow
-from zapdb.log.followed_moments import follow_moments
+from zapdb.log.followed_moments import follow_changes
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.file_columns import (
     FROM,
@@ -44,7 +45,7 @@ from zapdb.storage import BlobStatements
 from zapdb.storage.cells import reading
 from zapdb.storage.fixed_tables import CHANGES, HISTORY_ERAS
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import fetch_logged, reading_log
 from zapdb.values import Integer, String, ValueType
 
 OWN_COLUMNS: Final[tuple[tuple[str, ValueType], ...]] = (
@@ -192,18 +193,13 @@ class StoredVersions:
 
     def _follow(self, since: LoggedMoment) -> Iterator[tuple[int, ChangeRow]]:
         session, until = self._session, self._session.moment
-
-        def fetch(sql: str, parameters: Sequence[Any]) -> list[Any]:
-            with reading_log(session) as connection:
-                return connection.fetch_all(sql, parameters)
-
-        log = session.moments.log
-        followed = follow_moments(log, fetch, since, until.stamp)
-        numbers = {made.place: made.moment.number for made in followed}
-        for row in log.read(fetch, since.bookmark, until.stamp):
-            number = numbers[row.transaction.stamp, row.transaction.commit_order]
-            if row.table == self.schema.number and row.event is None and number <= until.number:
-                yield number, row
+        log, fetch = session.moments.log, partial(fetch_logged, session)
+        for made, rows in follow_changes(log, fetch, since, until.stamp):
+            if made.moment.number > until.number:
+                return
+            for row in rows:
+                if row.table == self.schema.number and row.event is None:
+                    yield made.moment.number, row
 
 
 def _sort(rows: Iterator[tuple[int, ChangeRow]]) -> list[tuple[int | None, list[MadeRow]]]:

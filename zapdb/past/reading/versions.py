@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from zapdb.errors import InvalidValue, TransactionConflict, UnknownName, UsageError, ZapdbError
 from zapdb.limits import READ
-from zapdb.log.moments import Moments
+from zapdb.log.moments import LoggedMoment, Moments
 from zapdb.log.rewinding import find_drop, list_of_record
 from zapdb.past.files.history_erasures import list_half_erased
 from zapdb.past.files.history_manifest import list_timelines
@@ -26,7 +26,7 @@ from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
 from zapdb.storage.retries import attempts
-from zapdb.tables.change_decoding import ChangeDecoder
+from zapdb.tables.change_decoding import ChangeDecoder, Operation
 from zapdb.tables.changes import find_newest_stamp, reading_log
 from zapdb.tables.session import Session
 from zapdb.tables.table_reading import ReadableTable
@@ -59,6 +59,31 @@ class Version:
         by = "" if self.principal is None else f" by {one_line(self.principal)}"
         at = "" if self.made_at is None else f", {show_moment(self.made_at)}"
         return f"<{self.operation}: {self.record!r}{at}{by}>"
+
+
+class Sides(NamedTuple):
+    """A record before and after a change, each with its schema, and its archived values of dropped
+    fields, if one of these was changed."""
+
+    schema_before: TableSchema | None
+    before: Record | None
+    schema_after: TableSchema | None
+    after: Record | None
+    archived_before: Mapping[str, Any] = {}
+    archived_after: Mapping[str, Any] = {}
+
+    @property
+    def operation(self) -> Operation:
+        if self.after is None:
+            return "delete"
+        return "insert" if self.before is None else "update"
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields that differ, also of dropped ones."""
+        was, has, absent = self.archived_before, self.archived_after, object()
+        names = [n for n in {**was, **has} if was.get(n, absent) != has.get(n, absent)]
+        return (*list_changed(*self[:4]), *names)
 
 
 def list_versions(
@@ -149,10 +174,9 @@ def _append_drop(session: Session, table: int, found: list[Version]) -> None:
             made = None if stored is None else stored[:3]
     if made is None:
         return
-    moment, principal, made_at = made
-    state = found[-1].schema, found[-1].record
-    _append(found, state, (state[0], None), to_moment(moment), ())
-    found[-1] = replace(found[-1], operation="drop", principal=principal, made_at=as_time(made_at))
+    sides = Sides(found[-1].schema, found[-1].record, found[-1].schema, None)
+    _append(found, sides, *made)
+    found[-1] = replace(found[-1], operation="drop")
 
 
 def _list_of(session: Session, table: int, key: bytes) -> list[Version]:
@@ -186,44 +210,24 @@ def _add_logged(
         schema, after = decoder.decode_record(table, key, row.after)
         if schema is None and schema_before is None:
             break  # of a rollback that is under way
-        since = to_moment(moment)
         if before is not None and (not found or found[-1].record is None):
             found.append(_make_baseline(schema_before, before))
-        archived = list_changed_archived(
-            decoder.decode_archive(row.archive_before, schema_before),
-            decoder.decode_archive(row.archive_after, schema),
-        )
-        _append(found, (schema_before, before), (schema, after), since, archived)
-        found[-1] = replace(found[-1], principal=row.principal, made_at=as_time(row.made_at))
-
-
-_State = tuple[TableSchema | None, Record | None]
+        was = decoder.decode_archive(row.archive_before, schema_before)
+        has = decoder.decode_archive(row.archive_after, schema)
+        sides = Sides(schema_before, before, schema, after, was, has)
+        _append(found, sides, moment, row.principal, row.made_at)
 
 
 def _append(
-    found: list[Version],
-    before: _State,
-    after: _State,
-    since: Moment,
-    archived: Sequence[str],
+    found: list[Version], sides: Sides, moment: LoggedMoment, principal: str, made_at: int
 ) -> None:
-    """Append what a moment made of the record, by nobody yet; `archived` are the dropped fields
-    whose archived values it changed."""
+    """Append what a moment made of the record."""
+    since = to_moment(moment)
     if found:
         found[-1] = replace(found[-1], until=since)
-    operation: VersionOperation = "insert" if before[1] is None else "update"
-    found.append(
-        Version(
-            "delete" if after[1] is None else operation,
-            after[1],
-            (*list_changed(*before, *after), *archived),
-            since,
-            None,
-            None,
-            None,
-            after[0] or before[0],
-        )
-    )
+    schema = sides.schema_after or sides.schema_before
+    made = sides.operation, sides.after, sides.fields, since, None
+    found.append(Version(*made, principal, as_time(made_at), schema))
 
 
 def _make_baseline(schema: TableSchema | None, record: Record) -> Version:
@@ -251,19 +255,8 @@ def _list_pruned(session: Session, beginning: int, table: int, key: bytes) -> li
             if change.after is not None and is_new:
                 found.append(_make_baseline(change.schema_after, change.after))
             continue
-        before, after = change[2:4], change[4:6]
-        archived = list_changed_archived(change.archived_before, change.archived_after)
-        _append(found, before, after, to_moment(made.moment), archived)
-        made_at = as_time(made.made_at)
-        found[-1] = replace(found[-1], principal=made.principal, made_at=made_at)
+        _append(found, change, made.moment, made.principal, made.made_at)
     return found
-
-
-def list_changed_archived(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return the names of dropped fields whose archived values differ."""
-    absent = object()
-    names = dict.fromkeys([*before, *after])
-    return [name for name in names if before.get(name, absent) != after.get(name, absent)]
 
 
 def list_changed(
