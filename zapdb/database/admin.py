@@ -143,7 +143,7 @@ class DatabaseAdmin(Facet):
         """Return how many records of a table have each revision, 0 if it can't be read."""
         bound = self._session.bind_served(table)
         with self._session.connected() as connection:
-            counts = bound.records.count_by_prefix(connection)
+            counts = bound.statements.count_by_prefix(connection)
         return group_by_revision(counts)
 
     def verify(self, runner: Runner | None = None) -> list[TableReport]:

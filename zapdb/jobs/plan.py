@@ -248,7 +248,7 @@ class _Sample:
         bound, marks = self._bound, ", ".join([connection.storage.placeholder] * len(keys))
         batch = connection.storage.dialect.lock_records(
             connection,
-            bound.records.name,
+            bound.statements.name,
             f"tenant = {bound.catalog.tenant} AND key IN ({marks})",
             keys,
             len(keys),

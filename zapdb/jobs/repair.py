@@ -204,7 +204,7 @@ def _find_missing(
     connection: Connection, bound: BoundTable, index: IndexMaintainer, after: bytes | None
 ) -> Found:
     """The entries that records of one page lack."""
-    page = connection.fetch_all(bound.records.page_sql, (after or b"", PAGE_RECORDS_MAX))
+    page = connection.fetch_all(bound.statements.page_sql, (after or b"", PAGE_RECORDS_MAX))
     rows = []
     for raw_key, raw_value in page:
         record = as_bytes(raw_key)
@@ -257,7 +257,7 @@ def _read_values(
     connection: Connection, bound: BoundTable, keys: Sequence[bytes]
 ) -> dict[bytes, bytes]:
     """The records with these keys that are there."""
-    records = bound.records
+    records = bound.statements
     sql = f"SELECT key, value FROM {records.name} WHERE tenant = {records.tenant} AND key IN"
     found = fetch_in(connection, sql, keys)
     return {as_bytes(key): as_bytes(value) for key, value in found}

@@ -90,7 +90,7 @@ def _try_table(
         RoundTrip(migration, bound.schema.number, bound.catalog.zones, memory, is_private=True)
         for migration in migrations
     ]
-    (count,) = connection.fetch_one(bound.records.count_sql)
+    (count,) = connection.fetch_one(bound.statements.count_sql)
     archived = bound.catalog.chain.archived_fields(bound.schema.number)
     tried = returned = 0
     for key, stored in sample_records(connection, bound, int(count), sample, draw):
@@ -130,11 +130,11 @@ def sample_records(
     key, last = b"", -1
     for place in draw_places(count, sample, draw):
         # From the previously drawn key: all statements together scan the keys once.
-        found = bound.records.find_key(connection, key, place - last - 1)
+        found = bound.statements.find_key(connection, key, place - last - 1)
         if found is None:
             return  # records were deleted since they were counted
         key, last = found, place
-        row = connection.fetch_one(bound.records.get_sql, (key,))
+        row = connection.fetch_one(bound.statements.get_sql, (key,))
         if row is not None and row[0] is not None:
             yield key, as_bytes(row[0])
 

@@ -164,7 +164,7 @@ def _report(
 
 
 def _report_active(connection: Connection, bound: BoundTable, found: Findings) -> TableReport:
-    revisions = _count_by_revision(connection, bound.records)
+    revisions = _count_by_revision(connection, bound.statements)
     return TableReport(
         bound.schema.name,
         sum(revisions.values()),

@@ -21,7 +21,7 @@ from zapdb.storage.driver_errors import (
 )
 from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.private_file import PrivateFile, is_in_memory
-from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.record_statements import RecordSource, RecordStatements
 from zapdb.storage.sqlite import SQLite
 from zapdb.storage.storage import Storage
 from zapdb.storage.storage_version import STORAGE_VERSION, ensure_storage, read_storage_version
@@ -40,6 +40,7 @@ __all__ = [
     "MissingTable",
     "OfHeld",
     "PendingRows",
+    "RecordSource",
     "RecordStatements",
     "Refusal",
     "RowsHeld",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
@@ -21,6 +22,59 @@ from zapdb.storage.statements import (
     prefix_sql,
 )
 from zapdb.storage.storage import Storage
+
+
+class RecordSource(Protocol):
+    """Records that are read by their keys, or in the order of these: those of now, or of a past
+    moment. What has a catalog version with it was read at that version; None: see the reader."""
+
+    tenant: int
+
+    @property
+    def storage(self) -> Storage: ...
+
+    def find(self, connection: Connection, key: bytes) -> tuple[int, bytes | None]: ...
+
+    def find_many(
+        self, connection: Connection, keys: Sequence[bytes]
+    ) -> tuple[int, dict[bytes, bytes]]: ...
+
+    def has(self, connection: Connection, key: bytes) -> tuple[int, bool]: ...
+
+    def count(self, connection: Connection) -> int: ...
+
+    def count_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
+    ) -> tuple[int, int]: ...
+
+    def slice_range(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, every: int
+    ) -> list[bytes]: ...
+
+    def scan_page(
+        self, connection: Connection, after: bytes
+    ) -> tuple[int | None, list[tuple[bytes, bytes]]]: ...
+
+    def page(
+        self,
+        connection: Connection,
+        lower: bytes | None,
+        upper: bytes | None,
+        after: tuple[bytes, bytes] | None,
+        limit: int,
+        *,
+        descending: bool,
+    ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]: ...
+
+    def joined_page(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
+    ) -> tuple[int, JoinedRows | None]: ...
+
+    def sample_keys(
+        self, connection: Connection, lower: bytes | None, upper: bytes | None
+    ) -> KeySample | None: ...
+
+    def read_catalog_version(self, connection: Connection) -> int: ...
 
 
 class RecordStatements:

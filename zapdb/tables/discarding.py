@@ -116,7 +116,7 @@ class Discarding:
     def _delete(self, connection: Connection, bound: BoundTable, key: bytes) -> DiscardedRecord:
         name = bound.adapter.schema.name
         shown = show_stored_key(bound.codec.decode_key, key)
-        row = connection.fetch_one(bound.records.get_sql, (key,))
+        row = connection.fetch_one(bound.statements.get_sql, (key,))
         if row is None:
             raise RecordNotFound("no record has this key", table=name, key=shown)
         damage = find_damage(bound, key, row[0])
@@ -159,7 +159,7 @@ def execute_discard(connection: Connection, bound: BoundTable, key: bytes, store
     The change log keeps its bytes under a mark. A record whose key can't be decoded either was
     never seen by anything that follows the log, and is not logged.
     """
-    connection.send(bound.records.delete_sql, (key,))
+    connection.send(bound.statements.delete_sql, (key,))
     if bound.logs_changes and has_key(bound, key):
         place = bound.catalog.tenant, bound.schema.number, key
         before = encode_unreadable(bound.descriptor.revision, stored)

@@ -146,7 +146,7 @@ def _find_pages(
 ) -> Iterator[list[Stored]]:
     """Pages of records among which all are that refer to the records with these keys."""
     if _is_first_of_key(other, incoming):
-        return iter([other.records.find_in(connection, key_prefix_ranges(keys), limit)])
+        return iter([other.statements.find_in(connection, key_prefix_ranges(keys), limit)])
     index = next((i for i in other.indexes if _finds(i, incoming)), None)
     if index is None:
         return _scan(connection, other)
@@ -193,6 +193,6 @@ def _read_range(
 
 def _scan(connection: Connection, other: BoundTable) -> Iterator[list[Stored]]:
     after = b""
-    while page := connection.fetch_all(other.records.page_sql, (after, PAGE_RECORDS_MAX)):
+    while page := connection.fetch_all(other.statements.page_sql, (after, PAGE_RECORDS_MAX)):
         yield [(as_bytes(key), as_bytes(value)) for key, value in page]
         after = as_bytes(page[-1][0])

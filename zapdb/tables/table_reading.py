@@ -76,7 +76,7 @@ class ReadableTable(Uncounted, Generic[R]):
             return self._find_in_full(key)  # type: ignore[return-value]  # a model's class is that of its table's records
         encoded = self._encode_key(bound, key)
         try:
-            row = session.storage.own_connection().fetch_one(bound.records.find_sql, (encoded,))
+            row = session.storage.own_connection().fetch_one(bound.statements.find_sql, (encoded,))
         except MissingTable:
             row = None
         # Nearly always, the catalog version is the one that this process has loaded.

@@ -83,7 +83,7 @@ class WritableTable(ReadableTable[R]):
                     if not has_whole_key(bound, values):  # the record is new
                         return self._insert(connection, bound, values, streamed, numbers)
                     key = bound.adapter.codec.encode_key(values)
-                    row = connection.fetch_one(bound.records.get_sql, (key,))
+                    row = connection.fetch_one(bound.statements.get_sql, (key,))
                     if row is None:
                         return self._insert(connection, bound, values, streamed, numbers)
                     changes = {n: v for n, v in values.items() if n not in bound.adapter.key_names}
@@ -306,7 +306,7 @@ class WritableTable(ReadableTable[R]):
         self, connection: Connection, bound: BoundTable, key: tuple[Any, ...]
     ) -> tuple[bytes, bytes]:
         encoded = self._encode_key(bound, key)
-        row = connection.fetch_one(bound.records.get_sql, (encoded,))
+        row = connection.fetch_one(bound.statements.get_sql, (encoded,))
         if row is None:
             raise RecordNotFound("no record has this key", table=self.name, key=show_parts(key))
         return encoded, as_bytes(row[0])

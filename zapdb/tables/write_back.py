@@ -72,7 +72,7 @@ def _lock(
     connection: Connection, bound: BoundTable, value_is: str, value: bytes, keys: Sequence[bytes]
 ) -> list[tuple[bytes, bytes]]:
     """Lock the records that still have these values and that no other transaction has locked."""
-    records, mark = bound.records, connection.storage.placeholder
+    records, mark = bound.statements, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
     return connection.storage.dialect.lock_records(
         connection,

@@ -12,7 +12,7 @@ from zapdb.formats import newest
 from zapdb.log.rewound_records import RewoundStatements
 from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
-from zapdb.storage import ArchiveStatements, Connection, Storage
+from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.bound_table import NOT_STORED, RecordArchive, make_reader_of
 from zapdb.tables.indexes.maintenance import open_maintainer
@@ -31,6 +31,7 @@ class PastAdapter(SchemaAdapter):
         self.schema = schema
         self.codec = codec_for(schema, bound.catalog.zones)
         self.reader = reader
+        present = RecordStatements(bound.storage, schema.number, bound.catalog.tenant)
         self.indexes = tuple(
             open_maintainer(
                 schema,
@@ -43,7 +44,7 @@ class PastAdapter(SchemaAdapter):
                     newest("key", release.LEVEL),
                     {},
                 ),
-                bound.records,
+                present,
             )
             for index in schema.indexes
         )

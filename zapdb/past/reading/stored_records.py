@@ -1,7 +1,7 @@
 """The records of a table at a moment as the history store and the change log have them.
 
-It stands where `RecordStatements` stands for a table of the present: the same rows of keys and
-records, in the order of keys, page by page. Files are read by row groups, so memory does not grow
+It gives the same rows as `RecordStatements` for a table of the present: keys and records, in the
+order of keys, page by page. Files are read by row groups, so memory does not grow
 with the table. Records get the bytes that they had, under the revision at which their era began;
 every value is checked on the way.
 """
@@ -131,7 +131,7 @@ class _Chosen(NamedTuple):
 
 
 class StoredRecords:
-    """The records of a table at a moment, as `RecordStatements` has those of now; read-only."""
+    """The records of a table at a moment, from files and the log."""
 
     def __init__(
         self, storage: Storage, tenant: int, files: EraFiles, form: RecordForm, tail: Tail | None
@@ -193,6 +193,9 @@ class StoredRecords:
                 found.append(self._files.windows[at] + b"\x00")
                 waiting = 0
         return [key for key in found if lower is None or lower < key]
+
+    def sample_keys(self, _: Connection, _lower: bytes | None, _upper: bytes | None) -> None:
+        """None: counting them reads no record."""
 
     def estimate_range(self, lower: bytes | None, upper: bytes | None) -> int:
         """Return about how many records have lower ≤ key < upper, at most; reads none."""

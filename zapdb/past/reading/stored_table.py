@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
@@ -39,7 +39,7 @@ from zapdb.records import (
 from zapdb.records.archive_cells import decode_archive, extract_blobs, large_fields
 from zapdb.records.derivation import restored_in
 from zapdb.records.unreadable import name_record
-from zapdb.storage import BlobStatements, Connection, RecordStatements, Storage
+from zapdb.storage import BlobStatements, Connection, Storage
 from zapdb.storage.cells import reading
 from zapdb.storage.fixed_tables import HISTORY_ERAS
 from zapdb.storage.identifiers import make_uuid7
@@ -92,8 +92,7 @@ class StoredTable(BoundTable):
         self.files = EraFiles(state, schema)
         self.tail = tail
         self.blobs = BlobStatements(storage)
-        self._read = StoredRecords(storage, catalog.tenant, self.files, form, tail)
-        self.records = cast("RecordStatements", self._read)  # of which only reading is asked
+        self.records: StoredRecords = StoredRecords(storage, catalog.tenant, self.files, form, tail)
         self.codec = codec_for(then.schema, catalog.zones)
         self.reader = self.make_field_reader(self.codec.decode)
         self.prefix = self.reader.prefix
@@ -117,7 +116,7 @@ class StoredTable(BoundTable):
         logged = {} if self.tail is None else self.tail.find_archives(connection, keys)
         kept = [key for key in keys if key not in logged]
         held = read_archives(state.directory, state.files, kept, state.moment)
-        stored = self._read.find_in_files(kept)
+        stored = self.records.find_in_files(kept)
         found = list[RecordArchive]()
         for key, value in rows:
             was, cell = logged.get(key, (stored.get(key), held.get(key)))
@@ -148,11 +147,8 @@ class StoredTable(BoundTable):
         found = (file.find_damage() for file in self.files.files)
         return next((damage for damage in found if damage is not None), None)
 
-    def sample_keys(self, _: Connection, _lower: bytes | None, _upper: bytes | None) -> None:
-        """Counting them reads no record."""
-
     def count_keys(self, _: Connection, lower: bytes | None, upper: bytes | None) -> int:
-        return self._read.estimate_range(lower, upper)
+        return self.records.estimate_range(lower, upper)
 
     @property
     def row_count(self) -> int:

@@ -30,6 +30,7 @@ from zapdb.storage import (
     BlobStatements,
     Connection,
     KeySample,
+    RecordSource,
     RecordStatements,
     Storage,
     TransactionMode,
@@ -148,10 +149,13 @@ class BoundTable:
         self.descriptor = descriptor
         self.served = served
         self.schema = descriptor.schema
-        self.records = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+        self.statements = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+        """Those on the records of now, which also write."""
+        self.records: RecordSource = self.statements
+        """What is read."""
         self.blobs = BlobStatements(storage)
         self._archived = catalog.chain.archived_fields(descriptor.schema.number)
-        self.archives = ArchiveStatements(self.records, self._archived)
+        self.archives = ArchiveStatements(self.statements, self._archived)
         self.archived = frozenset(one.field.number for one in descriptor.schema.archived)
         """The numbers of the dropped fields whose values are archived."""
         self.codec = codec_for(descriptor.schema, catalog.zones)
@@ -170,13 +174,14 @@ class BoundTable:
             storage, catalog, descriptor, catalog.position, descriptor.revision, self.decode_indexed
         )
         self.indexes: tuple[IndexMaintainer, ...] = tuple(
-            open_maintainer(descriptor.schema, index, self.records) for index in descriptor.indexes
+            open_maintainer(descriptor.schema, index, self.statements)
+            for index in descriptor.indexes
         )
         self.checks: tuple[CompiledCheck, ...] = tuple(
             compile_check(descriptor.schema, check) for check in descriptor.schema.checks
         )
         self.references: tuple[ReferenceCheck, ...] = tuple(
-            open_reference(catalog, descriptor.schema, key, self.records)
+            open_reference(catalog, descriptor.schema, key, self.statements)
             for key in descriptor.schema.foreign_keys
         )
         self.field_readers = Memo[frozenset[int], RecordReader](PLANS_KEPT_MAX)

@@ -163,7 +163,7 @@ class OlderSchemaAdapter(SchemaAdapter):
             found = IndexDescriptor(
                 index, dependencies, "building", 0, 0, newest("key", release.LEVEL), datasets
             )
-        return open_maintainer(self.schema, found, bound.records)
+        return open_maintainer(self.schema, found, bound.statements)
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:

@@ -68,9 +68,9 @@ def _set_values(
     """Give locked records other bytes, from which nothing else follows: most conversions are so.
     They are rows of the server, if they are `LockedRecords`."""
     if isinstance(before, LockedRecords):
-        bound.records.set_locked(connection, before, after)
+        bound.statements.set_locked(connection, before, after)
     else:
-        bound.records.set_many(connection, [key for key, _ in before], after)
+        bound.statements.set_many(connection, [key for key, _ in before], after)
 
 
 def plan_conversions(

@@ -84,11 +84,11 @@ def delete_found(connection: Connection, bound: BoundTable, found: Iterable[Stor
 def _require_before(connection: Connection, plan: WritePlan) -> None:
     refused = partial(StatementRefused, _explain_swap)
     for key, before, _ in plan.records:
-        plan.bound.records.require_value(connection, key, before, refused)
+        plan.bound.statements.require_value(connection, key, before, refused)
 
 
 def _write_records(connection: Connection, plan: WritePlan, hint: str) -> None:
-    records, writes = plan.bound.records, plan.records
+    records, writes = plan.bound.statements, plan.records
     refused = partial(StatementRefused, partial(_explain_key, plan, hint))
     if len(writes) == 1:
         ((key, before, after),) = writes
@@ -125,7 +125,7 @@ def _explain_key(plan: WritePlan, hint: str, connection: Connection) -> Exceptio
     """Return why one of the new records could not be inserted."""
     bound = plan.bound
     new = {place: key for place, (key, before, _) in enumerate(plan.records) if before is None}
-    there = bound.records.find_keys(connection, list(new.values()))
+    there = bound.statements.find_keys(connection, list(new.values()))
     if not there and len({*new.values()}) == len(new):
         return _conflict(bound, "another transaction inserted the record, and may undo it")
     found = {
@@ -187,7 +187,7 @@ def archive_values(connection: Connection, bound: BoundTable, rows: Sequence[Arc
         given = dict[bytes, list[ArchiveRow]]()
         for row in rows:
             given.setdefault(row[1], []).append(row)
-        _, stored = bound.records.find_many(connection, list(given))
+        _, stored = bound.statements.find_many(connection, list(given))
         plan = WritePlan(bound)
         for key, value in stored.items():
             plan.archive(key, value, given[key])
@@ -254,7 +254,9 @@ def _collision(plan: WritePlan, found: Collision, hint: str) -> ZapdbError:
 def _explain_target(plan: WritePlan, at: int, hint: str, connection: Connection) -> Exception:
     bound, reference = plan.bound, plan.bound.references[at]
     there = reference.targets.find_keys(connection, list(plan.targets[at]))
-    if reference.targets.name == bound.records.name:  # they are undone, and would have been there
+    if (
+        reference.targets.name == bound.statements.name
+    ):  # they are undone, and would have been there
         there |= {key for key, _, after in plan.records if after is not None}
     missing = plan.targets[at] - there
     found = {
