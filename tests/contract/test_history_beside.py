@@ -120,7 +120,7 @@ def test_h10_a_file_that_is_replaced_is_not_missing(
 ) -> None:
     """When the manifest was read, or half of the file."""
     db = make_store(workspace, tmp_path / "store")
-    read, acts = file_verification._find_key_problem, iter([erase_record])
+    read, acts = file_verification.find_keys, iter([erase_record])
 
     def erase_and_read(path: Path, file: HistoryFile) -> Any:
         if file.key_lower is not None:
@@ -134,7 +134,7 @@ def test_h10_a_file_that_is_replaced_is_not_missing(
 
     list_problems = verification.list_problems
     if is_inside:
-        monkeypatch.setattr(file_verification, "_find_key_problem", erase_and_read)
+        monkeypatch.setattr(file_verification, "find_keys", erase_and_read)
     else:
         monkeypatch.setattr(verification, "list_problems", erase_and_list)
     assert db.history.verify(sample=0).problems == ()

@@ -412,15 +412,15 @@ def test_h13_a_move_that_lost_the_lease_copies_nothing(
     """It stood still with an open file, while that was erased from."""
     db = delete_and_drop(workspace, make_people(workspace, tmp_path / "store"))
     ends = flush(db).ends
-    go_on, waiting = moving._copy_bytes, [True]
+    go_on, waiting = moving.writing_new, [True]
 
-    def stand_still(*arguments: Any) -> bytes:
+    def stand_still(*arguments: Any) -> Any:
         if waiting and waiting.pop():
             workspace.execute("DELETE FROM zapdb_leases WHERE name LIKE 'history%'")
             db.history.erase("people", KEY)
         return go_on(*arguments)
 
-    monkeypatch.setattr(moving, "_copy_bytes", stand_still)
+    monkeypatch.setattr(moving, "writing_new", stand_still)
     with pytest.raises(LeaseLost):
         db.history.move(ends, tmp_path / "cold")
     assert waiting == []

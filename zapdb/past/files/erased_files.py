@@ -179,7 +179,7 @@ def _hide_key(working: StoreWriter, store: HistoryStore, file: HistoryFile) -> N
 
 def _count_less(eras: list[HistoryEra], file: HistoryFile, rows: int) -> Iterator[HistoryEra]:
     for era in eras:
-        if (era.table_number, era.era) != (file.table_number, file.era):
+        if era.place != file.place:
             continue
         if file.kind == "checkpoint":
             yield replace(era, live_rows=max(0, era.live_rows - rows))

@@ -4,7 +4,6 @@ of itself what its row says; and each moment is in the files once."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow
@@ -24,32 +23,20 @@ from zapdb.past.files.history_manifest import (
     HistoryEra,
     HistoryFile,
     HistoryStore,
-    list_eras,
-    list_history_files,
     list_timelines,
 )
+from zapdb.past.files.store_changes import TimelineRows
+from zapdb.past.files.working_store import read_timeline
 from zapdb.storage import Connection
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedTimeline:
-    """A timeline with its live files and eras, as of one snapshot."""
-
-    store: HistoryStore
-    files: list[HistoryFile]
-    eras: list[HistoryEra]
-
-
-def read_timelines(connection: Connection, tenant: int) -> list[CheckedTimeline]:
+def read_timelines(connection: Connection, tenant: int) -> list[TimelineRows]:
     """Return a tenant's timelines, the newest first."""
-    return [
-        CheckedTimeline(store, list_history_files(connection, store), list_eras(connection, store))
-        for store in list_timelines(connection, tenant)
-    ]
+    return [read_timeline(connection, store) for store in list_timelines(connection, tenant)]
 
 
 def list_problems(
-    checked: CheckedTimeline, is_live: Callable[[HistoryStore, HistoryFile], bool]
+    checked: TimelineRows, is_live: Callable[[HistoryStore, HistoryFile], bool]
 ) -> Iterator[str]:
     """Read all files of a timeline, and yield what is wrong with them, and with its eras.
 
@@ -105,7 +92,7 @@ def _compare_with_row(path: Path, file: HistoryFile) -> str | None:
     return None if find_keys(path, file) == file else "it has other keys"
 
 
-def _list_era_problems(checked: CheckedTimeline) -> Iterator[str]:
+def _list_era_problems(checked: TimelineRows) -> Iterator[str]:
     last: HistoryEra | None = None
     for era in checked.eras:
         is_same = last is not None and last.table_number == era.table_number

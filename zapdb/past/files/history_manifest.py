@@ -159,6 +159,11 @@ class HistoryFile:
             _require_places(self.directory)
 
     @property
+    def place(self) -> tuple[int, int]:
+        """The numbers of its table and of its era, which name that in a timeline."""
+        return self.table_number, self.era
+
+    @property
     def path(self) -> str:
         """Where it is in its directory: no row says so in other words."""
         return path_of(self.tenant, self.table_number, self.kind, self.id)
@@ -253,6 +258,11 @@ class HistoryEra:
                 _one_of(state, "baseline", "open", "sealed"),
                 None if doubt is None else Doubt(_one_of(doubt, *Doubt)),
             )
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of its table and its own, which name it in a timeline."""
+        return self.table_number, self.era
 
     def holds(self, moment: int) -> bool:
         """Whether the table at a moment, not beyond the store's end, is told by this era."""

@@ -117,11 +117,11 @@ def find_contradiction(made: ManifestFile) -> str | None:
         return "it names a file twice"
     if any(file.state != "live" for file in files):
         return "it names a retired file"
-    known = {(era.table_number, era.era) for era in eras}
+    known = {era.place for era in eras}
     if len(known) != len(eras):
         return "it has an era twice"
     for file in files:
-        if file.kind != "moments" and (file.table_number, file.era) not in known:
+        if file.kind != "moments" and file.place not in known:
             return f"file {file.id} is of no era"
         if file.last_moment > store.ends:
             return f"file {file.id} ends behind the store"
@@ -129,13 +129,13 @@ def find_contradiction(made: ManifestFile) -> str | None:
 
 
 def _find_contradicting_era(made: ManifestFile) -> str | None:
-    begun = {(file.table_number, file.era) for file in made.files if file.kind == "checkpoint"}
+    begun = {file.place for file in made.files if file.kind == "checkpoint"}
     last: HistoryEra | None = None
-    for era in sorted(made.eras, key=lambda one: (one.table_number, one.era)):
+    for era in sorted(made.eras, key=lambda one: one.place):
         name = f"era {era.era} of table {era.table_number}"
         if max(era.first_moment, era.last_moment or 0) > made.store.ends:
             return f"{name} ends behind the store"
-        if era.live_rows and era.state != "baseline" and (era.table_number, era.era) not in begun:
+        if era.live_rows and era.state != "baseline" and era.place not in begun:
             return f"{name} has no checkpoint"
         is_next = last is not None and last.table_number == era.table_number
         if (

@@ -269,7 +269,7 @@ class _Rebuild:
         )
         files, eras = self._cut_moments(store, last), list[HistoryEra]()
         for era in found.eras:
-            mine = [f for f in self.files if (f.table_number, f.era) == (era.table_number, era.era)]
+            mine = [f for f in self.files if f.place == era.place]
             if era.first_moment > last.number:
                 continue
             if era.state != "baseline" and (era.last_moment or store.ends) >= last.number:

@@ -75,7 +75,7 @@ class CheckpointWriter:
         changed = [
             era
             for era in loaded.eras.values()
-            if era.changes and self._settled.get(_name_of(era)) != era.changes
+            if era.changes and self._settled.get(era.place) != era.changes
         ]
         if not changed:
             return False
@@ -89,7 +89,7 @@ class CheckpointWriter:
                     return True
             except HistoryDamaged as error:
                 logger.warning("files of the history store are not merged: %s", error)
-            self._settled[_name_of(era)] = era.changes
+            self._settled[era.place] = era.changes
         return False
 
     def _work_on(self, loaded: LoadedStore, era: HistoryEra, least: int, percent: int) -> bool:
@@ -217,10 +217,6 @@ class _EraMerger:
 
 def _all_of(kind: FileKind, rows: Iterable[Any]) -> Parts:
     return ((kind, one) for one in rows)
-
-
-def _name_of(era: HistoryEra) -> tuple[int, int]:
-    return era.table_number, era.era
 
 
 class MomentsMerger:

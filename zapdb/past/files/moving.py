@@ -98,12 +98,12 @@ def _list_ended(
     its last moment."""
     open_until = store.ends if is_over else before
     ended = {
-        (era.table_number, era.era)
+        era.place
         for era in list_eras(connection, store)
         if (open_until if era.last_moment is None else era.last_moment) < before
     }
     for file in list_history_files(connection, store):
-        if (file.table_number, file.era) in ended:
+        if file.place in ended:
             yield file
 
 

@@ -98,14 +98,12 @@ def _keep_from(purged: _Purged, moment: int) -> StoreCommit:
 
 def _find_cut(purged: _Purged, kept_from: int) -> list[tuple[HistoryEra, list[HistoryFile]]]:
     """Return the eras that begin before the moment and go on after it, with their files."""
-    gone = {(era.table_number, era.era) for era in purged.change.dropped}
+    gone = {era.place for era in purged.change.dropped}
     files = purged.read.files
     return [
-        (era, [f for f in files if (f.table_number, f.era) == (era.table_number, era.era)])
+        (era, [f for f in files if f.place == era.place])
         for era in purged.read.eras
-        if era.first_moment < kept_from
-        and era.state != "baseline"
-        and (era.table_number, era.era) not in gone
+        if era.first_moment < kept_from and era.state != "baseline" and era.place not in gone
     ]
 
 
@@ -133,12 +131,11 @@ def _plan(read: TimelineRows, kept_from: int, *, is_over: bool) -> _Purged:
         return read.store.ends if is_over else kept_from
 
     gone = [era for era in read.eras if find_end(era) < kept_from]
-    numbers = {(era.table_number, era.era) for era in gone}
+    numbers = {era.place for era in gone}
     retired = [
         file
         for file in read.files
-        if (file.table_number, file.era) in numbers
-        or (file.kind == "moments" and file.last_moment < kept_from)
+        if file.place in numbers or (file.kind == "moments" and file.last_moment < kept_from)
     ]
     return _Purged(read, StoreChange(retired=retired, dropped=gone))
 

@@ -23,7 +23,7 @@ from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.baseline import read_checkpoint
 from zapdb.past.files.directories import GONE, has_store
 from zapdb.past.files.file_columns import FROM
-from zapdb.past.files.file_verification import CheckedTimeline, find_problem, read_timelines
+from zapdb.past.files.file_verification import find_problem, read_timelines
 from zapdb.past.files.history_file import compare_footer, find_keys, is_whole, read_footer
 from zapdb.past.files.history_manifest import (
     HistoryEra,
@@ -34,7 +34,7 @@ from zapdb.past.files.history_manifest import (
 from zapdb.past.files.log_batches import open_batches
 from zapdb.past.files.moment_rows import make_baseline, to_arrow
 from zapdb.past.files.moving import copy_file, plan_copy
-from zapdb.past.files.store_changes import StoreChange, StoreCommit
+from zapdb.past.files.store_changes import StoreChange, StoreCommit, TimelineRows
 from zapdb.past.files.table_revisions import EarlierTable, read_tables_at
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
 from zapdb.storage import Connection, TransactionMode
@@ -64,7 +64,7 @@ class HistoryRepair:
 
 @dataclass(frozen=True, slots=True)
 class _Damaged:
-    timeline: CheckedTimeline
+    timeline: TimelineRows
     file: HistoryFile
     problem: str
 
@@ -200,23 +200,15 @@ class _Repair:
             return True
         return self._file.kind == "segment" and not any(
             other.id != self._file.id
-            and (other.kind, other.table_number, other.era) == self._place
+            and (other.kind, other.place) == (self._file.kind, self._file.place)
             and other.first_moment <= self._file.last_moment
             and self._file.first_moment <= other.last_moment
             for other in self._damaged.timeline.files
         )
 
     @property
-    def _place(self) -> tuple[str, int, int]:
-        return self._file.kind, self._file.table_number, self._file.era
-
-    @property
     def _era(self) -> HistoryEra:
-        return next(
-            era
-            for era in self._damaged.timeline.eras
-            if (era.table_number, era.era) == self._place[1:]
-        )
+        return next(era for era in self._damaged.timeline.eras if era.place == self._file.place)
 
     def _find_table(self, connection: Connection, beginning: int) -> EarlierTable | None:
         """Return the table of the file's era at its beginning, if it can be rewound to that."""
@@ -249,9 +241,7 @@ class _Repair:
         segments = self._read_segments(era, era.first_moment, last)
         change.files += [*checkpoint, *segments]
         change.retired = [
-            file
-            for file in self._damaged.timeline.files
-            if (file.table_number, file.era) == self._place[1:]
+            file for file in self._damaged.timeline.files if file.place == self._file.place
         ]
         change.eras = [
             replace(

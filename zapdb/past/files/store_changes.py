@@ -23,9 +23,9 @@ class StoreChange:
         self, eras: Iterable[HistoryEra], files: Iterable[HistoryFile]
     ) -> tuple[list[HistoryEra], list[HistoryFile]]:
         """Return what becomes of a timeline's eras and live files."""
-        kept = {_name_of(era): era for era in (*eras, *self.eras)}
+        kept = {era.place: era for era in (*eras, *self.eras)}
         for era in self.dropped:
-            kept.pop(_name_of(era), None)
+            kept.pop(era.place, None)
         named = {file.id: file for file in (*files, *self.files, *self.corrected)}
         for file in self.retired:
             named.pop(file.id, None)
@@ -54,10 +54,6 @@ class StoreCommit:
     store: HistoryStore
     change: StoreChange
     read: TimelineRows | None = None
-
-
-def _name_of(era: HistoryEra) -> tuple[int, int]:
-    return era.table_number, era.era
 
 
 def count_changes_of(eras: Sequence[HistoryEra], changes: dict[int, int]) -> list[HistoryEra]:
