@@ -41,6 +41,7 @@ from zapdb.log.logged_versions import (
 )
 from zapdb.log.stamps import add_stamp
 from zapdb.past.files.erased_files import finish_erasures
+from zapdb.past.files.field_erasing import list_archived_large, list_blobs_of
 from zapdb.past.files.history_erasures import (
     Erasure,
     ErasureProof,
@@ -52,7 +53,6 @@ from zapdb.past.files.history_manifest import list_timelines
 from zapdb.past.files.stores import require_no_rollback, take_over_store
 from zapdb.past.files.working_store import FOLLOWER, StoreWriter
 from zapdb.records import OwnedBlobs, codec_for, decode_prefix, group_by_revision
-from zapdb.records.archive_cells import decode_archive, list_archived_blobs
 from zapdb.schema import TableSchema
 from zapdb.storage import (
     BlobStatements,
@@ -64,7 +64,6 @@ from zapdb.storage import (
 from zapdb.storage.archives import take_archived_of
 from zapdb.storage.cells import as_text
 from zapdb.storage.data_tables import list_record_tables
-from zapdb.values.blob import is_blob, read_blob
 
 logger = logging.getLogger("zapdb.history")
 
@@ -414,17 +413,10 @@ def _delete(
     for page in list_versions_of(connection, tenant, number, key):
         for transaction, change in page:
             counted.add(transaction, change.before, change.after)
-            logged = (value for value in change[:2] if value)
-            blobs |= {blob for value in logged for blob, _ in owned.find_logged(value)}
-            for cell in change[2:]:
-                blobs |= {*list_archived_blobs(decode_archive(cell), table.large)}
+            blobs |= list_blobs_of(change, owned, table.large)
     changes = delete_versions(connection, tenant, number, key)
     archived = take_archived_of(connection, tenant, table.fields, key)
-    blobs |= {
-        read_blob(value, 0)[0][0]
-        for field, value in archived
-        if field in table.large and is_blob(value)
-    }
+    blobs |= list_archived_large(archived, table.large)
     kept = _take_archived_record(connection, working, table, key)
     blobs |= {blob for value in kept for blob, _ in owned.find(value)}
     statements = BlobStatements(working.storage)

@@ -13,7 +13,7 @@ An erased value reads as null; as the neutral value of its type, if the field wa
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
@@ -87,6 +87,22 @@ def find_erased_value(field: Field, entries: list[RevisionEntry]) -> Any:
         return None
     neutral = field.type.neutral()
     return "" if neutral is None else neutral  # of JSON, whose null would be no value
+
+
+def list_blobs_of(change: LoggedChange, owned: OwnedBlobs, large: Collection[int]) -> set[bytes]:
+    """Return the large values of a logged change; `large` are the fields that may have some."""
+    logged = {blob for value in change[:2] if value for blob, _ in owned.find_logged(value)}
+    archives = (decode_archive(cell) for cell in change[2:])
+    return logged | {blob for one in archives for blob in list_archived_blobs(one, large)}
+
+
+def list_archived_large(
+    archived: Iterable[tuple[int, bytes]], large: Collection[int]
+) -> set[bytes]:
+    """Return the large values among archived values, which come with their fields."""
+    return {
+        read_blob(value, 0)[0][0] for field, value in archived if field in large and is_blob(value)
+    }
 
 
 class _Values:
@@ -254,8 +270,8 @@ class _FieldEraser:
                 without_fields(change.archive_before, self._erasure.fields),
                 without_fields(change.archive_after, self._erasure.fields),
             )
-            was |= self._list_blobs_of(change)
-            left |= self._list_blobs_of(made)
+            was |= list_blobs_of(change, self._owned, self._large)
+            left |= list_blobs_of(made, self._owned, self._large)
             if made != change:
                 place = self._tenant, self._table, number, key
                 replace_version(self._connection, place, made)
@@ -266,11 +282,7 @@ class _FieldEraser:
         archived = take_archived_of(self._connection, self._tenant, fields, key)
         kept, changed = self._erase_current(key, current, was)
         left |= self._list_blobs(kept)
-        was |= {
-            read_blob(value, 0)[0][0]
-            for field, value in archived
-            if field in self._large and is_blob(value)
-        }
+        was |= list_archived_large(archived, self._large)
         gone = sorted((was | self._values.added) - left)
         self._values.added.clear()
         proof = self.proof
@@ -282,11 +294,6 @@ class _FieldEraser:
             large_values=proof.large_values
             + sum(self._blobs.delete(self._connection, blob) for blob in gone),
         )
-
-    def _list_blobs_of(self, change: LoggedChange) -> set[bytes]:
-        archives = (decode_archive(cell) for cell in change[2:])
-        archived = {blob for one in archives for blob in list_archived_blobs(one, self._large)}
-        return self._list_blobs(*change[:2]) | archived
 
     def _list_versions(self, key: bytes) -> Iterator[tuple[int, LoggedChange]]:
         for page in list_versions_of(self._connection, self._tenant, self._table, key):

@@ -8,7 +8,7 @@ there is no key.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Self
 
@@ -100,20 +100,13 @@ class Erasure:
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
+        """Of cells that have the types of their columns; raises `CorruptCatalog`."""
+        cells = dict(zip(HISTORY_ERASURES.c.keys(), row, strict=True))
         with reading(HISTORY_ERASURES.name):
-            return cls(
-                tenant=as_number(row.tenant),
-                id=as_text(row.id),
-                table_number=as_number(row.table_number),
-                key=None if row.key is None else as_bytes(row.key),
-                fields=tuple(map(as_number, json.loads(as_text(row.fields) or "[]"))),
-                resume_after=None if row.resume_after is None else as_bytes(row.resume_after),
-                counted=_unpack_counted(row.counted),
-                key_sha256=as_bytes(row.key_sha256),
-                proof=msgspec.json.decode(as_text(row.proof), type=ErasureProof),
-                requested_at=as_number(row.requested_at),
-                finished_at=None if row.finished_at is None else as_number(row.finished_at),
-            )
+            counted = _unpack_counted(cells["counted"])
+            proof = msgspec.json.decode(cells["proof"], type=ErasureProof)
+            fields = tuple(map(as_number, json.loads(cells["fields"] or "[]")))
+            return cls(**cells | {"counted": counted, "proof": proof, "fields": fields})
 
 
 def digest_key(id: str, key: bytes) -> bytes:
@@ -122,21 +115,9 @@ def digest_key(id: str, key: bytes) -> bytes:
 
 
 def insert_erasure(connection: Connection, erasure: Erasure) -> None:
-    connection.core_execute(
-        sa.insert(HISTORY_ERASURES).values(
-            tenant=erasure.tenant,
-            id=erasure.id,
-            table_number=erasure.table_number,
-            key=erasure.key,
-            fields=json.dumps(erasure.fields) if erasure.fields else "",
-            resume_after=erasure.resume_after,
-            counted=None if erasure.counted is None else _pack(erasure.counted),
-            key_sha256=erasure.key_sha256,
-            proof=_pack(erasure.proof),
-            requested_at=erasure.requested_at,
-            finished_at=erasure.finished_at,
-        )
-    )
+    row = asdict(erasure) | _pack(erasure)
+    row["fields"] = json.dumps(erasure.fields) if erasure.fields else ""
+    connection.core_execute(sa.insert(HISTORY_ERASURES).values(**row))
 
 
 def list_unfinished(connection: Connection, tenant: int) -> list[Erasure]:
@@ -180,17 +161,20 @@ def write_proof(connection: Connection, erasure: Erasure) -> None:
         sa.update(HISTORY_ERASURES)
         .where(at.tenant == erasure.tenant, at.id == erasure.id)
         .values(
-            proof=_pack(erasure.proof),
             key=erasure.key,
             resume_after=erasure.resume_after,
-            counted=None if erasure.counted is None else _pack(erasure.counted),
             finished_at=erasure.finished_at,
+            **_pack(erasure),
         )
     )
 
 
-def _pack(made: ErasureProof | LoggedChanges) -> str:
-    return msgspec.json.encode(made).decode()
+def _pack(erasure: Erasure) -> dict[str, str | None]:
+    counted = erasure.counted
+    return {
+        "proof": msgspec.json.encode(erasure.proof).decode(),
+        "counted": None if counted is None else msgspec.json.encode(counted).decode(),
+    }
 
 
 def _unpack_counted(cell: Any) -> LoggedChanges | None:

@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import msgspec
 import sqlalchemy as sa
 
 from zapdb.log.change_log import Bookmark
-from zapdb.storage.cells import as_bytes, as_number, as_text, checked, reading
+from zapdb.storage.cells import as_number, checked, reading
 from zapdb.storage.connection import Connection
 from zapdb.storage.fixed_tables import HISTORY_ERAS, HISTORY_FILES, HISTORY_STORES
 
@@ -51,6 +51,7 @@ and a slash behind it."""
 NAMED: Final = re.compile("[0-9a-f]{32}")
 """The ids of timelines and files, which are parts of paths: whoever can write these rows names no
 other file of the host."""
+_FILE_COLUMNS: Final = tuple(HISTORY_FILES.c.keys())
 NO_TABLE: Final = 0
 """The table number of files that belong to no table: those of kind `moments`."""
 
@@ -97,26 +98,13 @@ class HistoryStore:
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
-        tenant, timeline, directory, form, state, *numbers, problem, former = row
-        begins, ends, bookmark, visible_at, purged, started_at, flushed_at, commits = numbers
+        """Of cells that have the types of their columns; raises `CorruptCatalog`."""
+        cells = dict(zip(HISTORY_STORES.c.keys(), row, strict=True))
         with reading(HISTORY_STORES.name):
-            return cls(
-                as_number(tenant),
-                as_text(timeline),
-                as_text(directory),
-                as_number(form),
-                _one_of(state, "baseline", "follows", "stopped", "broken"),
-                as_number(begins),
-                as_number(ends),
-                Bookmark.stored(bookmark),
-                as_number(visible_at),
-                as_number(purged),
-                as_number(started_at),
-                as_number(flushed_at),
-                as_number(commits),
-                None if problem is None else as_text(problem),
-                msgspec.json.decode(as_text(former), type=tuple[str, ...]),
-            )
+            _require_one_of(cells["state"], StoreState)
+            former = msgspec.json.decode(cells["former_directories"], type=tuple[str, ...])
+            place = Bookmark.stored(cells["ends_bookmark"])
+            return cls(**cells | {"ends_bookmark": place, "former_directories": former})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,28 +158,12 @@ class HistoryFile:
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
-        tenant, timeline, name, table, era, kind, first, last, revision, rows, size, *rest = row
-        digest, lower, upper, directory, state, retired_at = rest
+        """Of cells that have the types of their columns; raises `CorruptCatalog`."""
+        cells = dict(zip(_FILE_COLUMNS, row, strict=True))
         with reading(HISTORY_FILES.name):
-            return cls(
-                as_number(tenant),
-                as_text(timeline),
-                as_text(name),
-                as_number(table),
-                as_number(era),
-                _one_of(kind, "checkpoint", "ended", "segment", "moments"),
-                as_number(first),
-                as_number(last),
-                as_number(revision),
-                as_number(rows),
-                as_number(size),
-                as_bytes(digest),
-                None if lower is None else as_bytes(lower),
-                None if upper is None else as_bytes(upper),
-                _one_of(state, "live", "retired"),
-                None if retired_at is None else as_number(retired_at),
-                None if directory is None else as_text(directory),
-            )
+            _require_one_of(cells["kind"], FileKind)
+            _require_one_of(cells["state"], FileState)
+            return cls(**cells)
 
     def place_in(self, store_directory: str | Path) -> Path:
         """Return its full path; it may have been moved out of the store's directory."""
@@ -241,23 +213,12 @@ class HistoryEra:
 
     @classmethod
     def from_row(cls, row: Any) -> Self:
-        tenant, timeline, table, era, first, last, revision, layout, live, changes, *rest = row
-        state, doubt = rest
+        """Of cells that have the types of their columns; raises `CorruptCatalog`."""
+        cells = dict(zip(HISTORY_ERAS.c.keys(), row, strict=True))
         with reading(HISTORY_ERAS.name):
-            return cls(
-                as_number(tenant),
-                as_text(timeline),
-                as_number(table),
-                as_number(era),
-                as_number(first),
-                None if last is None else as_number(last),
-                as_number(revision),
-                as_number(layout),
-                as_number(live),
-                as_number(changes),
-                _one_of(state, "baseline", "open", "sealed"),
-                None if doubt is None else Doubt(_one_of(doubt, *Doubt)),
-            )
+            _require_one_of(cells["state"], EraState)
+            doubt = None if cells["doubt"] is None else Doubt(cells["doubt"])
+            return cls(**cells | {"doubt": doubt})
 
     @property
     def place(self) -> tuple[int, int]:
@@ -289,10 +250,9 @@ def _require_from_zero(*numbers: int) -> None:
         raise ValueError(f"{min(numbers)} is below 0")
 
 
-def _one_of(cell: Any, *known: Any) -> Any:
-    if cell not in known:
+def _require_one_of(cell: str, literal: Any) -> None:
+    if cell not in get_args(literal):
         raise ValueError(cell)
-    return cell
 
 
 # Reading. Each function reads in the caller's snapshot.

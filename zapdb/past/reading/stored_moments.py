@@ -132,7 +132,7 @@ class StoredMoments:
         """Return what the tables were at a moment; None if the files don't tell it, since the
         beginning of their timeline was purged."""
         timeline = self._find_timeline(moment.number)
-        events = timeline.list_events(moment.number)
+        events = [made for at, made in timeline.list_events() if at <= moment.number]
         if not any(made.event == BASELINE for made in events):
             return None
         revisions, position = dict[int, int](), 0
@@ -152,15 +152,15 @@ class StoredMoments:
 
     def list_events_of(self, number: int) -> list[LoggedEvent]:
         """Return the events of one moment."""
-        timeline = self._find_timeline(number)
-        return [made for at, made in timeline.list_numbered() if at == number]
+        events = self._find_timeline(number).list_events()
+        return [made for at, made in events if at == number]
 
     def find_drop(self, table: int) -> StoredMoment | None:
         """Return the moment at which a table was dropped for the last time, if files have it."""
         for timeline in self._timelines:
             dropped = [
                 at
-                for at, made in timeline.list_numbered()
+                for at, made in timeline.list_events()
                 if made.table == table and made.event == "drop"
             ]
             if dropped:
@@ -169,7 +169,8 @@ class StoredMoments:
 
     def list_later_events(self, moment: LoggedMoment) -> list[LoggedEvent]:
         """Return the events after a moment, up to the end of its timeline."""
-        return self._find_timeline(moment.number).list_events_after(moment.number)
+        events = self._find_timeline(moment.number).list_events()
+        return [made for at, made in events if at > moment.number]
 
     def _find_timeline(self, number: int) -> _Timeline:
         for timeline in self._timelines:
@@ -208,17 +209,9 @@ class _Timeline:
             kept = rows.filter(pyarrow.array((numbers > first) & (numbers <= until)))
             yield [_to_stored(kept, at) for at in reversed(range(kept.num_rows))]
 
-    def list_numbered(self) -> Iterator[tuple[int, LoggedEvent]]:
-        return self._list_events()
-
-    def list_events(self, until: int) -> list[LoggedEvent]:
-        return [made for at, made in self._list_events() if at <= until]
-
-    def list_events_after(self, moment: int) -> list[LoggedEvent]:
-        return [made for at, made in self._list_events() if at > moment]
-
-    def _list_events(self) -> Iterator[tuple[int, LoggedEvent]]:
-        return list_stored_events(self.store.directory, self._files)
+    def list_events(self) -> list[tuple[int, LoggedEvent]]:
+        """Return the events with their moments, in order."""
+        return [*list_stored_events(self.store.directory, self._files)]
 
     def _read(self, file: HistoryFile, columns: Sequence[str]) -> Any:
         return read_moments(self.store.directory, file, columns)
