@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Final, get_args
@@ -27,6 +27,7 @@ from zapdb.past.files.history_file import (
     delete_file_of_row,
     list_directory,
     read_footer,
+    unfinished_of,
 )
 from zapdb.past.files.history_manifest import (
     NAMED,
@@ -71,25 +72,33 @@ def delete_retired(working: StoreWriter) -> int:
             for file in list_history_files(connection, store, state="retired")
             if file.retired_at is not None and file.retired_at <= limit
         ]
-    deleted = [file for store, file in gone if _delete(working, store, file)]
+    return delete_files(working, gone)
+
+
+def delete_files(
+    working: StoreWriter, gone: Iterable[tuple[HistoryStore, HistoryFile]], *, strict: bool = False
+) -> int:
+    """Delete retired files, and then their rows; return how many. What can't be deleted now keeps
+    its row, by which it is found again; with `strict`, it raises `HistoryUnreachable` or
+    `HistoryDamaged`."""
+    deleted = list[HistoryFile]()
+    for store, file in gone:
+        directory = file.directory or store.directory
+        try:
+            with writing_to(directory):
+                require_directory(directory, store.tenant)
+                delete_file_of_row(store.directory, file, working.database)
+                unfinished_of(file.place_in(store.directory)).unlink(missing_ok=True)
+        except (StorageError, HistoryDamaged) as error:
+            if strict:
+                raise
+            logger.warning("a retired file of the history store is not deleted: %s", error)
+        else:
+            deleted.append(file)
     if deleted:
         with working.changing() as connection:
             delete_file_rows(connection, deleted)
     return len(deleted)
-
-
-def _delete(working: StoreWriter, store: HistoryStore, file: HistoryFile) -> bool:
-    """Delete a retired file; False if that can't be done now: then its row stays, by which it is
-    found again."""
-    try:
-        directory = file.directory or store.directory
-        with writing_to(directory):
-            require_directory(directory, store.tenant)
-            delete_file_of_row(store.directory, file, working.database)
-    except (StorageError, HistoryDamaged) as error:
-        logger.warning("a retired file of the history store is not deleted: %s", error)
-        return False
-    return True
 
 
 def find_first_pin(connection: Connection, tenant: int, now: int) -> int:

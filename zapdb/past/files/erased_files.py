@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -27,18 +26,16 @@ from zapdb.catalog.settings import HISTORY_GRACE_SECONDS, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.jobs.erased_keys import forget_examples
 from zapdb.limits import HISTORY_PINS, RECORD_KEY_SIZE_BYTES_MAX
-from zapdb.past.files.cleaning import delete_orphans, find_first_pin
-from zapdb.past.files.directories import is_there, require_directory, writing_to
+from zapdb.past.files.cleaning import delete_files, delete_orphans, find_first_pin
+from zapdb.past.files.directories import is_there
 from zapdb.past.files.field_erasing import erase_from_database
 from zapdb.past.files.history_erasures import Erasure, list_unfinished, write_proof
-from zapdb.past.files.history_file import delete_file_of_row
 from zapdb.past.files.history_manifest import (
     NO_TABLE,
     PIN_PREFIX,
     HistoryEra,
     HistoryFile,
     HistoryStore,
-    delete_file_rows,
     list_eras,
     list_history_files,
     list_timelines,
@@ -199,15 +196,7 @@ def _delete_former(working: StoreWriter, erasure: Erasure, *, now: bool) -> int:
                 *_list_former_moments(connection, store, erasure),
             ]
         ]
-    for store, file in gone:
-        directory = Path(file.directory or store.directory)
-        with writing_to(str(directory)):
-            require_directory(directory, store.tenant)
-            delete_file_of_row(directory, file, working.database)
-    if gone:
-        with working.changing() as connection:
-            delete_file_rows(connection, [file for _, file in gone])
-    return len(gone)
+    return delete_files(working, gone, strict=True)
 
 
 def _list_former_moments(

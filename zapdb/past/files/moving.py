@@ -22,21 +22,19 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import UsageError
+from zapdb.past.files.cleaning import delete_files
 from zapdb.past.files.directories import writing_to
 from zapdb.past.files.history_file import (
     OTHER_DIGEST,
-    delete_file_of_row,
     find_keys,
     list_directory,
     make_damaged,
     reading_file,
-    unfinished_of,
     writing_new,
 )
 from zapdb.past.files.history_manifest import (
     HistoryFile,
     HistoryStore,
-    delete_file_rows,
     insert_files,
     list_eras,
     list_history_files,
@@ -179,18 +177,12 @@ def _make_free(working: StoreWriter, timelines: list[HistoryStore], directory: P
         )
     with working.storage.transaction(TransactionMode.READ) as connection:
         retired = [
-            file
+            (store, file)
             for store in timelines
             for file in list_history_files(connection, store, state="retired")
             if file.directory == str(directory)
         ]
-    for file in retired:
-        with writing_to(str(directory)):
-            delete_file_of_row(directory, file, working.database)
-            unfinished_of(directory / file.path).unlink(missing_ok=True)
-    if retired:
-        with working.changing() as connection:
-            delete_file_rows(connection, retired)
+    delete_files(working, retired, strict=True)
     left = [
         path
         for inside in list_directory(directory / str(working.tenant))
