@@ -12,7 +12,7 @@ from zapdb.past.files.history_manifest import Doubt
 from zapdb.past.reading.moment import Moment, to_moment
 from zapdb.past.reading.past_session import CurrentSchemaSession, PastSession
 from zapdb.past.reading.past_table import PastTable, explaining_names
-from zapdb.past.reading.pin import FilesPin
+from zapdb.past.reading.replaced_files import FilesPin
 from zapdb.schema import TableSchema
 from zapdb.tables.session import Session
 from zapdb.tables.table_reading import ReadableTable

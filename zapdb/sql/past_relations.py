@@ -21,11 +21,11 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.catalog.schema_history import read_entries
 from zapdb.catalog.stored_migrations import STORED
 from zapdb.past.reading.audit import AuditEntry, iterate_audit
-from zapdb.past.reading.chain_at import read_chain_at
 from zapdb.past.reading.listing import MomentSummary, list_moments
 from zapdb.past.reading.moment import find_newest_moment
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.recorded import require_recorded
+from zapdb.past.reading.schema_at import read_chain_at
 from zapdb.records import Record
 from zapdb.records.cell_format import to_plain
 from zapdb.schema import TableSchema

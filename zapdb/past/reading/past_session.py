@@ -31,7 +31,7 @@ from zapdb.log.rewound_records import RewoundStatements, read_beginning
 from zapdb.past.files.history_erasures import Erasure
 from zapdb.past.files.history_manifest import Doubt
 from zapdb.past.reading.moment import is_pruned, open_moments, require_kept
-from zapdb.past.reading.replaced_files import make_unpinned, retry_if_compacted
+from zapdb.past.reading.replaced_files import FilesPin, make_unpinned, retry_if_compacted
 from zapdb.past.reading.rewound import RewoundTable
 from zapdb.past.reading.schema_at import SchemaAt, TableAt, read_schema_at
 from zapdb.past.reading.stored_state import StoredState, find_stored
@@ -45,7 +45,6 @@ from zapdb.tables.queries.past_ways import PastReading, choose_way, most_lookups
 from zapdb.tables.session import Session, TableRead
 
 if TYPE_CHECKING:
-    from zapdb.past.reading.pin import FilesPin
     from zapdb.past.reading.stored_columns import StoredColumns
     from zapdb.past.reading.stored_table import StoredTable
 

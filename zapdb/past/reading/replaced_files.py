@@ -3,19 +3,33 @@
 An erasure deletes the former files at once, unless they are pinned; others go after the grace. What
 was about to read one of them begins again, with the files of now. Inside a snapshot the former ones
 are all that it sees: there, `HistoryErased` or `HistoryReplaced` says why they are gone. So does
-`HistoryErased` to who has pinned them.
+`HistoryErased` to who has pinned them, as a past does that is used for many calls.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from zapdb.errors import HistoryDamaged, HistoryErased, HistoryReplaced, ZapdbError
-from zapdb.limits import READ
+from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster.leases import Lease, Owner, Renewal
+from zapdb.errors import (
+    HistoryDamaged,
+    HistoryErased,
+    HistoryReplaced,
+    UsageError,
+    ZapdbError,
+)
+from zapdb.limits import HISTORY_LEASE_SECONDS, READ
 from zapdb.past.files.history_erasures import Erasure, list_erasures
-from zapdb.past.files.history_manifest import NO_TABLE, list_history_files, list_timelines
-from zapdb.storage import Connection
+from zapdb.past.files.history_manifest import (
+    NO_TABLE,
+    PIN_PREFIX,
+    list_history_files,
+    list_timelines,
+)
+from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.identifiers import make_uuid7
 from zapdb.storage.outside import read_in_own_transaction
 from zapdb.storage.retries import attempts
 from zapdb.tables.session import Session
@@ -107,3 +121,41 @@ def _make_replaced(error: ZapdbError) -> HistoryReplaced:
 
 def _find_file(error: ZapdbError) -> dict[str, Any]:
     return {name: error.context[name] for name in ("table", "path") if name in error.context}
+
+
+class FilesPin:
+    """Retired files of a tenant's store are not deleted while it is held: a lease, which is renewed
+    until `release`. An erasure that does not wait for it deletes the lease before the files."""
+
+    def __init__(self, session: Session, lease: Lease, renewal: Renewal) -> None:
+        self._session, self._lease, self._renewal = session, lease, renewal
+
+    @classmethod
+    def take(cls, session: Session) -> Self | None:
+        """Pin the files of now; None without a store, and in a process that is read-only, for which
+        they stay for the grace. Raises `UsageError` inside a transaction."""
+        storage, tenant = session.storage, session.catalog.tenant
+        if storage.is_in_transaction:
+            raise UsageError(
+                "the files of the past can't be pinned inside a transaction or a snapshot",
+                hint="enter `with past:` before it",
+            )
+        if session.is_read_only or not list_timelines(storage.connection(), tenant):
+            return None
+        name = f"{PIN_PREFIX}{tenant}/{make_uuid7().hex()}"
+        lease = leases.acquire(storage, name, Owner.here(), HISTORY_LEASE_SECONDS)
+        return cls(session, lease, Renewal(storage, [lease], HISTORY_LEASE_SECONDS))
+
+    def find_breaker(self, connection: Connection) -> Erasure | None:
+        """Return the erasure that has deleted the lease, if one has."""
+        if leases.read_lease(connection, self._lease.name) is not None:
+            return None
+        since = self._lease.since
+        found = list_erasures(connection, self._session.catalog.tenant)
+        mine = [one for one in found if one.finished_at is None or one.finished_at >= since]
+        return mine[-1] if mine else None
+
+    def release(self) -> None:
+        self._renewal.stop()
+        with self._session.storage.transaction(TransactionMode.CATALOG) as connection:
+            leases.delete_lease(connection, self._lease.name)

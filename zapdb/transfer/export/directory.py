@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from zapdb.transfer.export.parquet_tables import TableDigest
 
 from zapdb.database.past import Past
-from zapdb.past.reading.chain_at import read_chain_at
+from zapdb.past.reading.schema_at import read_chain_at
 
 
 @dataclass(frozen=True)
