@@ -97,8 +97,7 @@ def find_layout(
     """
     for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
         at = entry.position
-        is_on_chain = chain.start < at <= chain.end and chain.at(at).digest == entry.digest
-        if entry.event == "drop" or not is_on_chain:
+        if entry.event == "drop" or not schema_history.is_on_chain(entry, chain):
             continue
         old = chain.table_at(at, table.number)
         is_same = entry.record_format == format_to_write(connection, "record")

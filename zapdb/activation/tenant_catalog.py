@@ -30,7 +30,7 @@ from zapdb.catalog.row_kinds import (
     Tenant,
     row_key,
 )
-from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.catalog.schema_history import RevisionEntry, is_on_chain, read_entries
 from zapdb.catalog.settings import ANY
 from zapdb.catalog.stored_migrations import (
     StoredMigration,
@@ -325,8 +325,7 @@ def _find_origins(
     # is that of the first of them that is on the chain.
     positions: dict[int, int] = {}
     for entry in entries:
-        is_on_chain = chain.start < entry.position <= chain.end
-        if is_on_chain and chain.at(entry.position).digest == entry.digest:
+        if is_on_chain(entry, chain):
             positions.setdefault(entry.layout_revision, entry.position)
     origins = {
         entry.revision: positions[entry.layout_revision]

@@ -26,6 +26,7 @@ from zapdb.errors import CorruptCatalog
 from zapdb.formats import FormatName, newest
 from zapdb.log.moments import LaterSql
 from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
+from zapdb.migrations import Chain
 from zapdb.printing import one_line, show_moment
 from zapdb.records import decode_prefix
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
@@ -99,6 +100,12 @@ class RevisionEntry:
     @property
     def schema(self) -> TableSchema:
         return read_canonical_bytes(self.schema_bytes)
+
+
+def is_on_chain(entry: RevisionEntry, chain: Chain) -> bool:
+    """Whether a chain has the migration of an entry, which is not rolled back there."""
+    at = entry.position
+    return chain.start < at <= chain.end and chain.at(at).digest == entry.digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,12 @@ from typing import Any, Final, NamedTuple
 
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.record_layouts import load_layouts
-from zapdb.catalog.schema_history import RevisionEntry, format_fingerprint, read_entries
+from zapdb.catalog.schema_history import (
+    RevisionEntry,
+    format_fingerprint,
+    is_on_chain,
+    read_entries,
+)
 from zapdb.errors import BlobMissing, CorruptBlob, CorruptionError, CorruptRecord, UnknownZone
 from zapdb.errors.zapdb_error import describe_error
 from zapdb.jobs.known_revisions import find_wrong_ranges
@@ -359,8 +364,7 @@ def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -
             f"its fingerprint is {format_fingerprint(entry.fingerprint)}, and that of its snapshot "
             f"{format_fingerprint(made)}"
         )
-    is_on_chain = chain.start < entry.position <= chain.end
-    if entry.event == "drop" or not is_on_chain or chain.at(entry.position).digest != entry.digest:
+    if entry.event == "drop" or not is_on_chain(entry, chain):
         return
     # A migration that was rolled back and stored again has its digest, but other numbers (rule 3);
     # the table itself has another one if the migration created it.

@@ -22,7 +22,7 @@ import msgspec
 from zapdb.activation import TenantCatalog
 from zapdb.activation.record_layouts import load_layouts
 from zapdb.catalog import principal
-from zapdb.catalog.schema_history import RevisionEntry
+from zapdb.catalog.schema_history import RevisionEntry, is_on_chain
 from zapdb.errors import CorruptRecord
 from zapdb.log.logged_versions import (
     list_logged_keys,
@@ -182,10 +182,8 @@ class _Values:
         first, last = ends
         if first is None or last is None or first.layout_revision == last.layout_revision:
             return None
-        for end in (first, last):
-            at = end.position
-            if not chain.start < at <= chain.end or chain.at(at).digest != end.digest:
-                return None  # of a migration that was rolled back
+        if not (is_on_chain(first, chain) and is_on_chain(last, chain)):
+            return None  # of a migration that was rolled back
         places = self._table, first.position, last.position
         plan = chain.conversion_plan(*places)
         if any(restored_in(derivation) for derivation in plan.derivations.values()):

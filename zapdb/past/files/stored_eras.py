@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.schema_history import RevisionEntry
+from zapdb.catalog.schema_history import RevisionEntry, is_on_chain
 from zapdb.catalog.stored_migrations import read_chain_at_time
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, ARCHIVE_PRUNING
 from zapdb.migrations import Chain
@@ -160,7 +160,7 @@ class TableEras:
         if drop is None:
             return False
         for chain in self._list_chains(drop):
-            if _has_migration(chain, drop):
+            if is_on_chain(drop, chain):
                 kept = chain.schema_at(drop.position).table_active_or_archived(self.table)
                 return kept is None
         return None
@@ -228,15 +228,10 @@ class TableEras:
             yield then
 
     def _is_on(self, chain: Chain, entry: RevisionEntry) -> bool:
-        if not _has_migration(chain, entry):
+        if not is_on_chain(entry, chain):
             return False
         table = chain.schema_at(entry.position).table_active_or_archived(self.table)
         return table == self._working.revisions.schema_of(entry)
-
-
-def _has_migration(chain: Chain, entry: RevisionEntry) -> bool:
-    at = entry.position
-    return chain.start < at <= chain.end and chain.at(at).digest == entry.digest
 
 
 def _read_chain(connection: Connection, entry: RevisionEntry) -> Chain | None:

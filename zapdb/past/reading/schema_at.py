@@ -9,6 +9,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.catalog.schema_history import (
     LaterEvents,
     RevisionEntry,
+    is_on_chain,
     makes_other_bytes,
     read_entries,
     read_later_events,
@@ -213,9 +214,6 @@ def _is_of(chain: Chain, then: SchemaAt, entries: Mapping[tuple[int, int], Revis
         return False
     for found in then.tables.values():
         entry = entries[found.schema.number, found.revision]
-        is_inside = chain.start < entry.position <= chain.end
-        if active[found.schema.number] != found.schema or not is_inside:
-            return False
-        if chain.at(entry.position).digest != entry.digest:
+        if active[found.schema.number] != found.schema or not is_on_chain(entry, chain):
             return False
     return True
