@@ -59,12 +59,13 @@ class EraFile:
     """One file of an era; raises `HistoryDamaged` if it is not that of its row."""
 
     def __init__(self, state: StoredState, row: HistoryFile, schema: TableSchema) -> None:
-        self.row, self.path = row, row.place_in(state.directory)
+        self.row, self._place = row, row.place_in(state.directory)
         self._directory = row.directory or state.directory
+        self.path = self._place.resolve()
         self._lock = threading.Lock()
-        if not self.path.resolve().is_relative_to(Path(self._directory).resolve()):
+        if not self.path.is_relative_to(Path(self._directory).resolve()):
             raise self.damaged("its path leaves the directory of the store")
-        with reading_file(self.path, row):
+        with reading_file(self._place, row):
             footer, _ = read_footer(self.path)
             self._file = parquet.ParquetFile(self.path, page_checksum_verification=True)
             problem, rows = compare_footer(footer, row), self._file.metadata.num_rows
@@ -84,7 +85,7 @@ class EraFile:
         return {name: self._names[name] for name in (*OWN, *self.columns)}
 
     def damaged(self, problem: str) -> HistoryDamaged:
-        return make_damaged(self.path, self.row, problem)
+        return make_damaged(self._place, self.row, problem)
 
     def is_there(self) -> bool:
         return self.path.exists()
@@ -104,7 +105,7 @@ class EraFile:
         `HistoryUnreachable`."""
         self.require_reachable()
         try:
-            with reading_file(self.path, self.row):
+            with reading_file(self._place, self.row):
                 is_same = read_digest(self.path) == self.row.sha256
         except HistoryDamaged as damage:
             return damage
@@ -128,7 +129,7 @@ class EraFile:
 
     def read_group(self, number: int, moment: int) -> Any:
         """Return the rows of a row group that hold at a moment, as a `pyarrow.Table`."""
-        with reading_file(self.path, self.row), self._lock:
+        with reading_file(self._place, self.row), self._lock:
             rows = self._file.read_row_group(number, [*self.names.values()])
         rows = to_rows(rows, self._names)
         until = rows.column(UNTIL)
