@@ -17,11 +17,11 @@ from zapdb.errors import ChangesPruned, UnknownField
 from zapdb.log.change_log import ChangeRow
 from zapdb.log.followed_moments import follow_changes
 from zapdb.log.pending_changes import OF_TENANT
+from zapdb.past.reading.changed_fields import Sides
 from zapdb.past.reading.listing import MomentSummary, TableNames, iterate_rows, list_with_tables
 from zapdb.past.reading.moment import Moment, When, open_moments, to_moment
 from zapdb.past.reading.recorded import require_recorded
 from zapdb.past.reading.replaced_files import retry_if_compacted
-from zapdb.past.reading.versions import Sides
 from zapdb.printing import one_line, show_moment
 from zapdb.records import Record
 from zapdb.schema import TableSchema

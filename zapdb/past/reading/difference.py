@@ -19,6 +19,7 @@ from zapdb.errors import HistoryPurged, UnknownName
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.log.moments import LoggedMoment, Moments
 from zapdb.log.rewinding import NetChange, list_net_changes
+from zapdb.past.reading.changed_fields import list_changed
 from zapdb.past.reading.moment import (
     When,
     find_moment,
@@ -29,7 +30,6 @@ from zapdb.past.reading.moment import (
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.schema_at import TableAt, read_schema_at
 from zapdb.past.reading.stored_state import MADE_ANEW
-from zapdb.past.reading.versions import list_changed
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection

@@ -24,10 +24,10 @@ from zapdb.past.files.history_manifest import (
     list_timelines,
 )
 from zapdb.past.files.moment_rows import BASELINE
+from zapdb.past.reading.changed_fields import Sides
 from zapdb.past.reading.moment import Moment, find_moment, open_moments
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.stored_moments import StoredMoment, StoredMoments
-from zapdb.past.reading.versions import Sides
 from zapdb.records import Record
 from zapdb.records.archive_cells import decode_archived_values
 from zapdb.schema import TableSchema

@@ -66,7 +66,10 @@ class EraFile:
         if not self.path.is_relative_to(Path(self._directory).resolve()):
             raise self.damaged("its path leaves the directory of the store")
         with reading_file(self._place, row):
-            footer, _ = read_footer(self.path)
+            try:
+                footer, _ = read_footer(self.path)
+            except HistoryDamaged as error:
+                raise self.damaged(error.message) from error
             self._file = parquet.ParquetFile(self.path, page_checksum_verification=True)
             problem, rows = compare_footer(footer, row), self._file.metadata.num_rows
             if problem is None and rows != row.rows:

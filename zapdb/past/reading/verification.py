@@ -32,10 +32,10 @@ from zapdb.past.files.file_verification import list_problems, read_timelines
 from zapdb.past.files.history_erasures import Erasure, count_erasures, list_unfinished
 from zapdb.past.files.history_manifest import Doubt, HistoryFile, HistoryStore, list_history_files
 from zapdb.past.files.stores import require_store
+from zapdb.past.reading.changed_fields import list_changed
 from zapdb.past.reading.moment import find_moment
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.rewound import RewoundTable
-from zapdb.past.reading.versions import list_changed
 from zapdb.records import Record, decode_unreadable
 from zapdb.storage import TransactionMode
 from zapdb.storage.retries import attempts

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from zapdb.errors import InvalidValue, TransactionConflict, UnknownName, UsageError, ZapdbError
 from zapdb.limits import READ
@@ -15,22 +15,22 @@ from zapdb.log.moments import LoggedMoment, Moments
 from zapdb.log.rewinding import find_drop, list_of_record
 from zapdb.past.files.history_erasures import list_half_erased
 from zapdb.past.files.history_manifest import list_timelines
+from zapdb.past.reading.changed_fields import Sides, list_changed
 from zapdb.past.reading.listing import TableNames
 from zapdb.past.reading.moment import Moment, open_moments, to_moment
 from zapdb.past.reading.names_at import explain_table_now
 from zapdb.past.reading.recorded import is_recording, make_unrecorded
 from zapdb.past.reading.replaced_files import retry_if_compacted
 from zapdb.printing import one_line, show_moment
-from zapdb.records import Attachments, Record, codec_for, raw_value
-from zapdb.schema import Field, TableSchema
+from zapdb.records import Record, codec_for
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
 from zapdb.storage.retries import attempts
-from zapdb.tables.change_decoding import ChangeDecoder, Operation
+from zapdb.tables.change_decoding import ChangeDecoder
 from zapdb.tables.changes import find_newest_stamp, reading_log
 from zapdb.tables.session import Session
 from zapdb.tables.table_reading import ReadableTable
-from zapdb.values import Blob
 
 VersionOperation = Literal["baseline", "insert", "update", "delete", "drop"]
 
@@ -59,31 +59,6 @@ class Version:
         by = "" if self.principal is None else f" by {one_line(self.principal)}"
         at = "" if self.made_at is None else f", {show_moment(self.made_at)}"
         return f"<{self.operation}: {self.record!r}{at}{by}>"
-
-
-class Sides(NamedTuple):
-    """A record before and after a change, each with its schema, and its archived values of dropped
-    fields, if one of these was changed."""
-
-    schema_before: TableSchema | None
-    before: Record | None
-    schema_after: TableSchema | None
-    after: Record | None
-    archived_before: Mapping[str, Any] = {}
-    archived_after: Mapping[str, Any] = {}
-
-    @property
-    def operation(self) -> Operation:
-        if self.after is None:
-            return "delete"
-        return "insert" if self.before is None else "update"
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of the fields that differ, also of dropped ones."""
-        was, has, absent = self.archived_before, self.archived_after, object()
-        names = [n for n in {**was, **has} if was.get(n, absent) != has.get(n, absent)]
-        return (*list_changed(*self[:4]), *names)
 
 
 def list_versions(
@@ -257,42 +232,3 @@ def _list_pruned(session: Session, beginning: int, table: int, key: bytes) -> li
             continue
         _append(found, change, made.moment, made.principal, made.made_at)
     return found
-
-
-def list_changed(
-    schema_before: TableSchema | None,
-    before: Record | None,
-    schema: TableSchema | None,
-    after: Record | None,
-) -> tuple[str, ...]:
-    """Return the names of the fields whose values differ, which are compared by number; of all
-    fields of a record that has no counterpart. The names are those of the record afterwards, or of
-    the one that is gone."""
-    if schema is None or schema_before is None or before is None or after is None:
-        one = schema_before if after is None else schema
-        return () if one is None else tuple(field.name for field in one.fields)
-    earlier = {one.number: one for one in schema_before.fields}
-    return tuple(
-        one.name
-        for one in schema.fields
-        if one.number not in earlier or not _is_same_field(earlier[one.number], before, one, after)
-    )
-
-
-def _is_same_field(earlier: Field, before: Record, later: Field, after: Record) -> bool:
-    left, mine = raw_value(before, earlier.name)
-    right, theirs = raw_value(after, later.name)
-    if left is None or right is None:
-        return left is right
-    both_large = isinstance(left, Blob) and isinstance(right, Blob)
-    if both_large and (left == right or left.size != right.size):
-        return bool(left == right)  # what a blob has never changes
-    # The files of a store give a large value to a blob of their own, and so does a write of the
-    # same value again.
-    return earlier.type.is_same_under(_load(left, mine), later.type, _load(right, theirs))
-
-
-def _load(value: Any, attachments: Attachments | None) -> Any:
-    if attachments is None or not isinstance(value, Blob):
-        return value
-    return attachments.load_value(value)
