@@ -254,9 +254,8 @@ def _collision(plan: WritePlan, found: Collision, hint: str) -> ZapdbError:
 def _explain_target(plan: WritePlan, at: int, hint: str, connection: Connection) -> Exception:
     bound, reference = plan.bound, plan.bound.references[at]
     there = reference.targets.find_keys(connection, list(plan.targets[at]))
-    if (
-        reference.targets.name == bound.statements.name
-    ):  # they are undone, and would have been there
+    # They are undone, and would have been there.
+    if reference.targets.name == bound.statements.name:
         there |= {key for key, _, after in plan.records if after is not None}
     missing = plan.targets[at] - there
     found = {
