@@ -15,7 +15,7 @@ SLEEPS = {
     "jobs/exclusive.py": "a job keeps to its rate, or waits until an operator resumes it",
     "tables/changes_pruning.py": "a throttle: other processes write in the pauses of a pruning",
     "past/reading/moment.py": "a time that is over within a second is waited for, once",
-    "past/files/retention.py": "a throttle: other processes write in the pauses of a pruning",
+    "past/files/follower_run.py": "a throttle: other processes write in the pauses of a pruning",
     "cli/sources/databases.py": "the source is read again at the interval that the operator gave",
 }
 """The modules that may sleep."""
