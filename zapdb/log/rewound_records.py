@@ -17,7 +17,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from zapdb.errors import TransactionConflict
 from zapdb.limits import PAGE_RECORDS_MAX
@@ -47,6 +47,30 @@ NO_VERSION: Final = -1
 """No tenant has this catalog version."""
 HOLDING_PAYS: Final = PAGE_RECORDS_MAX // 4
 """From so many records on, the first changes are held."""
+
+
+class _Wanted(NamedTuple):
+    """The first records with lower ≤ key < upper in an order: up to `limit` of them."""
+
+    lower: bytes | None
+    upper: bytes | None
+    limit: int
+    order: str
+
+    def find_edge(self, rows: Sequence[tuple[bytes, Any]]) -> tuple[_Wanted, bytes | None]:
+        """Return what is wanted up to the last of some rows, and their last key; None if they are
+        all."""
+        if len(rows) < self.limit:
+            return self, None
+        edge = rows[-1][0]
+        if self.order == "ASC":
+            return self._replace(upper=edge + b"\x00"), edge
+        return self._replace(lower=edge), edge
+
+    def behind(self, key: bytes) -> _Wanted:
+        if self.order == "ASC":
+            return self._replace(lower=key + b"\x00")
+        return self._replace(upper=key)
 
 
 def read_beginning(log: ChangeLog, connection: Connection) -> str:
@@ -140,8 +164,7 @@ class RewoundStatements(RecordStatements):
     def scan_page(
         self, connection: Connection, after: bytes
     ) -> tuple[int | None, list[tuple[bytes, bytes]]]:
-        version, rows = self._read(connection, after + b"\x00", None, PAGE_RECORDS_MAX, "ASC")
-        return version, rows
+        return self._read(connection, _Wanted(after + b"\x00", None, PAGE_RECORDS_MAX, "ASC"))
 
     def page(
         self,
@@ -154,15 +177,16 @@ class RewoundStatements(RecordStatements):
         descending: bool,
     ) -> tuple[int, list[tuple[bytes, bytes, bytes]]]:
         lower, upper = bounds_behind(lower, upper, after, descending=descending)
-        order = "DESC" if descending else "ASC"
-        version, rows = self._read(connection, lower, upper, limit, order)
+        wanted = _Wanted(lower, upper, limit, "DESC" if descending else "ASC")
+        version, rows = self._read(connection, wanted)
         return version, [(key, key, value) for key, value in rows]
 
     def joined_page(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int
     ) -> tuple[int, JoinedRows | None]:
+        wanted = _Wanted(lower, upper, limit, "ASC")
         if not self._holds(limit):
-            version, records = self._read(connection, lower, upper, limit, "ASC")
+            version, records = self._read(connection, wanted)
             return version, join_rows(records)
         version, joined = self._present.joined_page(connection, lower, upper, limit)
         if joined is None:
@@ -176,36 +200,26 @@ class RewoundStatements(RecordStatements):
         if is_complete and not self._held.list_between(lower, until):
             return self.read_catalog_version(connection), joined
         rows = joined.split()
-        version, found, edge = self._rewind_held(
-            connection, rows, lower, upper, limit, "ASC", is_complete=is_complete
-        )
+        version, found, edge = self._rewind_held(connection, rows, wanted, is_complete=is_complete)
         if edge is not None and len(found) < limit and version != NO_VERSION:
-            left = limit - len(found)
-            version, more = self._read(connection, edge + b"\x00", upper, left, "ASC")
+            left = wanted.behind(edge)._replace(limit=limit - len(found))
+            version, more = self._read(connection, left)
             found += more
         return version, join_rows(found[:limit])
 
     def _read(
-        self,
-        connection: Connection,
-        lower: bytes | None,
-        upper: bytes | None,
-        limit: int,
-        order: str,
-        value: str = "r.value",
+        self, connection: Connection, wanted: _Wanted, value: str = "r.value"
     ) -> tuple[int, list[tuple[bytes, bytes]]]:
-        """Return the catalog version and the first records with lower ≤ key < upper: `limit` of
-        them, or all. `value` is an expression for present records, which are not empty."""
+        """Return the catalog version and all records that are wanted. `value` is an expression for
+        present records, which are not empty."""
         found: list[tuple[bytes, bytes]] = []
+        left = wanted
         while True:
-            version, rows, edge = self._read_some(connection, lower, upper, limit, order, value)
+            version, rows, edge = self._read_some(connection, left, value)
             found += rows
-            if edge is None or len(found) >= limit or version == NO_VERSION:
-                return version, found[:limit]
-            if order == "ASC":
-                lower = edge + b"\x00"
-            else:
-                upper = edge
+            if edge is None or len(found) >= wanted.limit or version == NO_VERSION:
+                return version, found[: wanted.limit]
+            left = left.behind(edge)
 
     def _holds(self, count: int) -> bool:
         """Whether to hold changes, for so many records of a page."""
@@ -219,88 +233,62 @@ class RewoundStatements(RecordStatements):
         return self._holds(count) and self._held.read_on(connection, count, list_keys)
 
     def _read_some(
-        self,
-        connection: Connection,
-        lower: bytes | None,
-        upper: bytes | None,
-        limit: int,
-        order: str,
-        value: str,
+        self, connection: Connection, wanted: _Wanted, value: str
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
         """Return the catalog version, the records up to a key, and that key; None for the end."""
-        if self._holds(limit):
-            rows = self._read_stored(connection, value, lower, upper, limit, order)
+        if self._holds(wanted.limit):
+            rows = self._read_stored(connection, wanted, value)
             keys = [key for key, _ in rows]
             is_complete = self._hold(connection, len(rows), lambda: keys)
-            return self._rewind_held(
-                connection, rows, lower, upper, limit, order, is_complete=is_complete
-            )
+            return self._rewind_held(connection, rows, wanted, is_complete=is_complete)
         first, nothing = self._of_many.first_sql("r.key"), self._of_many.nothing
         then = f"nullif(coalesce({first}, {value}), {nothing})"
-        rows = self._read_stored(connection, then, lower, upper, limit, order)
-        inner, edge = _find_edge(rows, lower, upper, limit, order)
-        version, gone = self._read_gone(connection, *inner, limit, order)
-        return version, *_rewind(rows, gone, edge, limit, order)
+        rows = self._read_stored(connection, wanted, then)
+        inner, edge = wanted.find_edge(rows)
+        version, gone = self._read_gone(connection, inner)
+        return version, *_rewind(rows, gone, edge, wanted.limit, wanted.order)
 
     def _rewind_held(
         self,
         connection: Connection,
         stored: Sequence[tuple[bytes, bytes]],
-        lower: bytes | None,
-        upper: bytes | None,
-        limit: int,
-        order: str,
+        wanted: _Wanted,
         *,
         is_complete: bool,
     ) -> tuple[int, list[tuple[bytes, bytes]], bytes | None]:
         """As `_read_some`, of present records, by the changes that are held."""
-        inner, edge = _find_edge(stored, lower, upper, limit, order)
+        inner, edge = wanted.find_edge(stored)
         if is_complete:
-            held = self._held.list_between(*inner)
+            held = self._held.list_between(inner.lower, inner.upper)
             version = self.read_catalog_version(connection)
-            return version, *_rewind(stored, held, edge, None, order)
+            return version, *_rewind(stored, held, edge, None, wanted.order)
         keys = [key for key, _ in stored]
         before = self._held.find(keys)
         before |= self._of_many.find_first(connection, [key for key in keys if key not in before])
-        version, gone = self._read_gone(connection, *inner, limit, order)
+        version, gone = self._read_gone(connection, inner)
         rows = [(key, before.get(key, value)) for key, value in stored]
-        return version, *_rewind(rows, gone, edge, limit, order)
+        return version, *_rewind(rows, gone, edge, wanted.limit, wanted.order)
 
     def _read_stored(
-        self,
-        connection: Connection,
-        value: str,
-        lower: bytes | None,
-        upper: bytes | None,
-        limit: int,
-        order: str,
+        self, connection: Connection, wanted: _Wanted, value: str
     ) -> list[tuple[bytes, Any]]:
         """Return the keys of the first present records `r`, and an expression of each."""
-        where, parameters = self._between(lower, upper)
-        some = f"SELECT key, value FROM {self.name} WHERE {where} ORDER BY key {order}"
+        where, parameters = self._between(wanted.lower, wanted.upper)
+        order = f"ORDER BY key {wanted.order} LIMIT {int(wanted.limit)}"
+        some = f"SELECT key, value FROM {self.name} WHERE {where} {order}"
         rows: list[tuple[bytes, Any]] = connection.fetch_all(
-            f"SELECT r.key, {value} FROM ({some} LIMIT {int(limit)}) AS r ORDER BY r.key {order}",
-            parameters,
+            f"SELECT r.key, {value} FROM ({some}) AS r ORDER BY r.key {wanted.order}", parameters
         )
         require_bytes([tuple(key for key, _ in rows)])
         require_bytes([tuple(one for _, one in rows if one is not None)])
         return rows
 
-    def _read_gone(
-        self,
-        connection: Connection,
-        lower: bytes | None,
-        upper: bytes | None,
-        limit: int,
-        order: str,
-    ) -> tuple[int, Before]:
-        """Return the catalog version, and the first records of then with lower ≤ key < upper that
-        were deleted since: `limit` of them, or all."""
-        gone, parameters = self._gone_sql(lower, upper, order)
-        gone += f" LIMIT {int(limit)}"
-        if (
-            not self.storage.dialect.is_remote
-        ):  # the version is read last: it is none after a pruning
+    def _read_gone(self, connection: Connection, wanted: _Wanted) -> tuple[int, Before]:
+        """Return the catalog version, and those records of then that are wanted and were deleted
+        since."""
+        gone, parameters = self._gone_sql(wanted)
+        if not self.storage.dialect.is_remote:
+            # The version is read last: it is none after a pruning.
             local = connection.fetch_all(gone, parameters)
             version = self.read_catalog_version(connection)
             return version, {as_bytes(key): as_bytes(before) for key, before in local}
@@ -313,18 +301,17 @@ class RewoundStatements(RecordStatements):
         found = {optional_bytes(key): optional_bytes(before) for _, key, before in rows}
         return version, {key: before for key, before in found.items() if key is not None}
 
-    def _gone_sql(
-        self, lower: bytes | None, upper: bytes | None, order: str
-    ) -> tuple[str, list[bytes]]:
-        """Return the query for the records of then with lower ≤ key < upper that were deleted
-        since, and its parameters."""
+    def _gone_sql(self, wanted: _Wanted) -> tuple[str, list[bytes]]:
+        """Return the query for them, and its parameters."""
+        lower, upper, limit, order = wanted
         mark = self.storage.placeholder
         above = "" if lower is None else f" AND c.key >= {mark}"
         below = "" if upper is None else f" AND c.key < {mark}"
         bounds, given = (above, below), (lower, upper, upper)
         if order == "DESC":
             bounds, given = (below, above), (upper, lower, lower)
-        return self._of_many.gone_sql(bounds, order), [one for one in given if one is not None]
+        sql = f"{self._of_many.gone_sql(bounds, order)} LIMIT {int(limit)}"
+        return sql, [one for one in given if one is not None]
 
     def count_range(
         self, connection: Connection, lower: bytes | None, upper: bytes | None, limit: int | None
@@ -338,7 +325,7 @@ class RewoundStatements(RecordStatements):
         while True:
             most = PAGE_RECORDS_MAX if limit is None else min(limit - counted, PAGE_RECORDS_MAX)
             there = self._of_many.something
-            version, rows = self._read(connection, lower, upper, most, "ASC", there)
+            version, rows = self._read(connection, _Wanted(lower, upper, most, "ASC"), there)
             counted += len(rows)
             if len(rows) < most or counted == limit or version == NO_VERSION:
                 return version, counted
@@ -387,26 +374,11 @@ class RewoundStatements(RecordStatements):
     ) -> list[bytes]:
         found, counted, edge = list[bytes](), 0, lower
         while True:
-            _, rows = self._read(connection, edge, upper, PAGE_RECORDS_MAX, "ASC")
+            _, rows = self._read(connection, _Wanted(edge, upper, PAGE_RECORDS_MAX, "ASC"))
             found += [key for at, (key, _) in enumerate(rows, counted) if at and not at % every]
             if len(rows) < PAGE_RECORDS_MAX:
                 return found
             counted, edge = counted + len(rows), rows[-1][0] + b"\x00"
-
-
-def _find_edge(
-    rows: Sequence[tuple[bytes, Any]],
-    lower: bytes | None,
-    upper: bytes | None,
-    limit: int,
-    order: str,
-) -> tuple[tuple[bytes | None, bytes | None], bytes | None]:
-    """Return the bounds of the keys up to the last of some rows, and that key; None if they are
-    all."""
-    if len(rows) < limit:
-        return (lower, upper), None
-    edge = rows[-1][0]
-    return ((lower, edge + b"\x00") if order == "ASC" else (edge, upper)), edge
 
 
 def _rewind(
