@@ -111,6 +111,28 @@ def test_every_module_belongs_to_a_known_layer() -> None:
     }
 
 
+@pytest.mark.parametrize("package", ["zapdb", "zapdb.spark"])
+def test_what_is_imported_late_is_where_type_checkers_find_it(package: str) -> None:
+    """`_HOMES` names modules in texts, which neither an import nor mypy looks at."""
+    (tree,) = (module.tree for module in modules() if module.name == package)
+    homes: dict[str, tuple[str, str]] = {}
+    typed: dict[str, tuple[str, str]] = {}
+    for node in tree.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name("_HOMES"), value=ast.expr() as value):
+                for name, home in ast.literal_eval(value).items():
+                    its_home = (f"{package}.{home[0]}", home[1])
+                    homes[name] = (home, name) if isinstance(home, str) else its_home
+            case ast.If(test=ast.Name("TYPE_CHECKING")):
+                for part in node.body:
+                    assert isinstance(part, ast.ImportFrom), ast.unparse(part)
+                    assert part.module is not None
+                    for alias in part.names:
+                        typed[alias.asname or alias.name] = (part.module, alias.name)
+    assert homes
+    assert homes.items() <= typed.items()
+
+
 @pytest.mark.parametrize(
     ("text", "layer", "wrong"),
     [

@@ -314,7 +314,6 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 
 TWICE: dict[str, str] = {
     "main": "where two programs begin: the command line, and the keeper of SQL statements",
-    "Block": "one of a transaction, and one of numbers",
 }
 
 

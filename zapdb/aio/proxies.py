@@ -45,10 +45,9 @@ from typing import (
 )
 
 from zapdb.activation.up import AppliedMigration
-from zapdb.aio.calls import CancellableCall
+from zapdb.aio.calls import CancellableCall, Worker
 from zapdb.aio.records import AsyncFile, AsyncRecords, loaded
 from zapdb.aio.runtime import CallKind, Runtime
-from zapdb.aio.workers import Worker
 from zapdb.database.access import Access, ReadAccess
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback

@@ -14,8 +14,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Literal, TypeVar
 
-from zapdb.aio.calls import CancellableCall, Interrupter
-from zapdb.aio.workers import Job, TransactionWorker, Worker, WorkerPool
+from zapdb.aio.calls import CancellableCall, Interrupter, Job, TransactionWorker, Worker, WorkerPool
 from zapdb.catalog import principal
 from zapdb.database.transaction_blocks import Block, Handle
 from zapdb.errors import UsageError

@@ -1,13 +1,11 @@
 """The typed expression language: parse, check, emit; its functions are a closed registry."""
 
 from zapdb.expressions.emit import Emitter
-from zapdb.expressions.functions import FUNCTIONS
+from zapdb.expressions.functions import FUNCTIONS, Function
 from zapdb.expressions.parse import parse_expression
-from zapdb.expressions.signatures import Function
 from zapdb.expressions.tokens import ExpressionError
-from zapdb.expressions.tree import Expression, Literal, names_in, unparse
+from zapdb.expressions.tree import Expression, Literal, Type, names_in, unparse
 from zapdb.expressions.type_check import SPECIAL, check_assignable, infer_type
-from zapdb.expressions.typed import Type
 
 __all__ = [
     "FUNCTIONS",

@@ -19,9 +19,10 @@ from zapdb.expressions.tree import (
     LogicalNot,
     Name,
     Negate,
+    Type,
+    TypedExpression,
 )
 from zapdb.expressions.type_check import COALESCE, annotate_types
-from zapdb.expressions.typed import Type, TypedExpression
 from zapdb.values import Decimal, Float
 from zapdb.values.generated_source import Namespace
 

@@ -1,9 +1,18 @@
-"""The closed set of expressions, as frozen trees, and their one canonical text."""
+"""The closed set of expressions, as frozen trees, with their one canonical text and their types.
+
+Every expression has one type, known when its file is loaded. A value that may be null is of an
+optional type, and nothing but `is None`, `coalesce` and the branches of a conditional take one: so
+no function has to say what it does with null. Tests narrow the types of fields (see `type_check`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 from typing import Literal as OneOf
+
+from zapdb.values import ValueType
 
 ComparisonOperator = OneOf["==", "!=", "<", "<=", ">", ">="]
 LogicalOperator = OneOf["and", "or"]
@@ -155,3 +164,38 @@ def _quote(text: str) -> str:
     return (
         "'" + "".join(c if c >= " " and c != "\x7f" else f"\\x{ord(c):02x}" for c in escaped) + "'"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A value type, or None for the literal `None` alone; `optional` values may be null."""
+
+    kind: ValueType | None
+    optional: bool = False
+
+    def __str__(self) -> str:
+        if self.kind is None:
+            return "None"
+        return f"optional {self.kind}" if self.optional else str(self.kind)
+
+    def fits(self, target: Type) -> bool:
+        """Whether a value of this type may be stored where `target` is wanted."""
+        if self.kind is None:
+            return target.optional
+        return (self.kind == target.kind) and (target.optional or not self.optional)
+
+
+@dataclass(frozen=True, slots=True)
+class TypedExpression:
+    """An expression of a known type, with its checked parts.
+
+    The parts stand in the order of the tree's fields; those of a call end with its `else=`.
+    `value` is that of a literal, as values of its type are held. `apply` is what is called with the
+    values of the parts, where that is not an operator of Python.
+    """
+
+    node: Expression
+    type: Type
+    parts: tuple[TypedExpression, ...] = ()
+    value: Any = None
+    apply: Callable[..., Any] | None = None

@@ -18,8 +18,15 @@ from typing import Any, Final, assert_never
 
 from zapdb.errors import suggest
 from zapdb.expressions.arithmetic import FAILED, decimal_operation, saturate
-from zapdb.expressions.functions import FUNCTIONS
-from zapdb.expressions.signatures import BOOLEAN, INTEGER, STRING, Function, is_constant, widen
+from zapdb.expressions.functions import (
+    BOOLEAN,
+    FUNCTIONS,
+    INTEGER,
+    STRING,
+    Function,
+    is_constant,
+    widen,
+)
 from zapdb.expressions.tokens import ExpressionError
 from zapdb.expressions.tree import (
     Arithmetic,
@@ -36,8 +43,9 @@ from zapdb.expressions.tree import (
     LogicalOperator,
     Name,
     Negate,
+    Type,
+    TypedExpression,
 )
-from zapdb.expressions.typed import Type, TypedExpression
 from zapdb.limits import DECIMAL_SCALE_MAX
 from zapdb.values import Decimal, Enum, Float, Integer, Json, List, String, Struct, ValueType
 

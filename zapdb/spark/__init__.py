@@ -18,8 +18,8 @@ except ImportError as missing:
     raise MissingExtra.named("spark", "pyspark") from missing
 
 if TYPE_CHECKING:
-    from zapdb.spark.data_source_registration import register_sources as register
-    from zapdb.spark.data_source_registration import snapshot
+    from zapdb.spark.data_source import register_sources as register
+    from zapdb.spark.data_source import snapshot
     from zapdb.spark.past_frames import read_past
     from zapdb.spark.runner import run_on_spark
     from zapdb.spark.spark_session import start_session, start_session_for
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 _HOMES: Final = {
     "TaskReport": ("task", "TaskReport"),
     "read_past": ("past_frames", "read_past"),
-    "register": ("data_source_registration", "register_sources"),
+    "register": ("data_source", "register_sources"),
     "run_on_spark": ("runner", "run_on_spark"),
-    "snapshot": ("data_source_registration", "snapshot"),
+    "snapshot": ("data_source", "snapshot"),
     "start_session": ("spark_session", "start_session"),
     "start_session_for": ("spark_session", "start_session_for"),
 }
@@ -60,4 +60,4 @@ if not TYPE_CHECKING:  # to a type checker, a module with `__getattr__` has ever
 
 
 if (_session := SparkSession.getActiveSession()) is not None:
-    import_module("zapdb.spark.data_source_registration").register_sources(_session)
+    import_module("zapdb.spark.data_source").register_sources(_session)

@@ -2,7 +2,9 @@
 
 A data source is planned and read in other processes than the application's: they have the options,
 and what the registered class holds. `DriverContext` is that. Each process compares its own release
-with the driver's before it opens a database.
+with the driver's before it opens a database. A task opens it later than the driver, by an address
+which on another machine may lead to another one, so it proves first that it is the same, with the
+same migrations, as tasks of jobs do (rule 32).
 
 An object of ours is unpickled before any code of ours runs. So it travels as bytes, together with
 the function that unpickles them, which needs no zapdb, and says so where there is none.
@@ -25,10 +27,13 @@ from typing import Any, Final
 from pyspark import SparkFiles, cloudpickle
 
 from zapdb import release
+from zapdb.activation import TenantCatalog
 from zapdb.database.transaction_blocks import Snapshot
 from zapdb.errors import ExecutorMismatch, PendingMigrations, StorageError, UsageError
+from zapdb.migrations.chain import digest_chain
 from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening, read_database_id
 from zapdb.spark.options import Place
+from zapdb.storage import Connection
 
 LOCAL: Final = "local"
 
@@ -190,3 +195,40 @@ class Sent:
     def __reduce__(self) -> tuple[Any, ...]:
         state = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]  # it has no types
         return receive, (state,)
+
+
+@dataclass(frozen=True, slots=True)
+class SameDatabase:
+    """The database of the driver, and the digest of its migrations up to the tenant's position."""
+
+    database: str
+    position: int
+    chain: str
+
+    @classmethod
+    def of(cls, connection: Connection, catalog: TenantCatalog) -> SameDatabase:
+        chain = digest_chain(catalog.chain, catalog.position)
+        return cls(read_database_id(connection), catalog.position, chain)
+
+    def check(self, connection: Connection, catalog: TenantCatalog) -> None:
+        """Raise `ExecutorMismatch` for another database, or one with other migrations. Those that
+        were applied since are no reason: who reads or writes looks at the columns."""
+        number = read_database_id(connection)
+        if number != self.database:
+            raise ExecutorMismatch(
+                "the address leads this process to another database than the driver",
+                here=number,
+                driver=self.database,
+                hint="give an address that all machines of the cluster understand: with the host "
+                "of the database, not localhost",
+            )
+        chain = digest_chain(catalog.chain, self.position)
+        if catalog.position < self.position or chain != self.chain:
+            raise ExecutorMismatch(
+                "this process has another chain of migrations than the driver had",
+                position=catalog.position,
+                expected=self.position,
+                chain=chain,
+                driver=self.chain,
+                hint="a migration was rolled back meanwhile: load the table again",
+            )

@@ -29,8 +29,7 @@ from zapdb.past.reading.replaced_files import retry_if_compacted
 from zapdb.past.reading.stored_columns import StoredColumns, TailSource
 from zapdb.past.reading.stored_files import RelationFiles
 from zapdb.records.arrow import arrow_schema
-from zapdb.spark.data_source import FORMAT
-from zapdb.spark.data_source_registration import require_session
+from zapdb.spark.data_source import FORMAT, require_session
 from zapdb.spark.driver import refuse_file_on_cluster
 from zapdb.sql.statement_run import as_of_one_moment
 

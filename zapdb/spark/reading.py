@@ -23,9 +23,8 @@ from zapdb.errors import UsageError
 from zapdb.limits import SPARK_PARTITION_RECORDS, SPARK_PARTITIONS_MAX
 from zapdb.past.reading.moment import find_moment
 from zapdb.records.arrow import arrow_schema
-from zapdb.spark.driver import DriverContext, Sent, opened_for_reading
+from zapdb.spark.driver import DriverContext, SameDatabase, Sent, opened_for_reading
 from zapdb.spark.options import ReadOptions
-from zapdb.spark.proof import SameDatabase
 from zapdb.tables.arrow import WHOLE_TABLE, KeyRange
 from zapdb.tables.indexes.predicates import EVERYTHING, Predicate
 from zapdb.tables.queries.arrow_ranges import (

@@ -28,7 +28,7 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("spark", "pyspark") from missing
 
-from zapdb.spark.data_source_registration import is_speculative, register_sources
+from zapdb.spark.data_source import is_speculative, register_sources
 from zapdb.spark.driver import LOCAL, refuse_file_on_cluster, refuse_speculation
 
 LOCAL_MASTER: Final = "local[*]"

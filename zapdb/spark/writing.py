@@ -33,11 +33,10 @@ from zapdb.limits import INSERT_BATCH_RECORDS
 from zapdb.logs import log_event
 from zapdb.records.arrow import read_values
 from zapdb.schema import TableSchema
-from zapdb.spark.driver import DriverContext, Sent, opened_for_reading
+from zapdb.spark.driver import DriverContext, SameDatabase, Sent, opened_for_reading
 from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening
 from zapdb.spark.marks import PartitionMarks, digest_row, finish_job, is_job_done
 from zapdb.spark.options import WRITE_OPTIONS, GivenOptions, Place
-from zapdb.spark.proof import SameDatabase
 from zapdb.storage import Connection
 from zapdb.storage.identifiers import UUID_VERSION, VARIANT, make_uuid7
 from zapdb.tables.queries.arrow_ranges import bind_now

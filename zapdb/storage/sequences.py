@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from zapdb.storage.own_lease import OwnLease
 
 
-class Block(NamedTuple):
+class NumberBlock(NamedTuple):
     """The numbers above `after`, up to and including `last`; none if they are equal."""
 
     after: int
@@ -53,14 +53,14 @@ def _draw_sql(tenant: int, field: int, condition: str, mark: str) -> str:
 
 def draw_block(
     connection: Connection, tenant: int, field: int, version: int, after: int, count: int
-) -> Block | None:
+) -> NumberBlock | None:
     """Draw `count` numbers above `after` and above all that were drawn before; fewer at the end of
     all numbers. None if the tenant's catalog version is not `version` any more."""
     mark = connection.storage.placeholder
     condition = f"({catalog_version_sql(tenant)}) = {int(version)}"
     sql = _draw_sql(tenant, field, condition, f"CAST({mark} AS bigint)")
     rows = connection.fetch_all(sql, (after, min(after + count, SEQUENCE_MAX), count, count))
-    return Block(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
+    return NumberBlock(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
 
 
 @lru_cache(maxsize=256)
@@ -75,13 +75,13 @@ def _draw_next_sql(tenant: int, field: int) -> str:
 
 def draw_next(
     connection: Connection, tenant: int, field: int, above: int, count: int
-) -> Block | None:
+) -> NumberBlock | None:
     """Draw on SQLite, in a transaction that writes and has compared the catalog version; None if
     nothing was ever drawn, or if no number is wanted and the last one is not below `above`."""
     rows = connection.fetch_all(
         _draw_next_sql(tenant, field), (above, above, count, count, count, above)
     )
-    return Block(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
+    return NumberBlock(as_number(rows[0][0]), as_number(rows[0][1])) if rows else None
 
 
 def read_last_number(connection: Connection, tenant: int, field: int) -> int | None:
@@ -121,11 +121,11 @@ class DrawnInside:
         self.is_open = True
         self.is_kept = False
         """Whether the transaction has ended, and the blocks stay drawn."""
-        self.is_settled = False
+        self.is_confirmed = False
         """Whether the epoch of the process's lease has risen since: then the process does not give
         what is left of them where a backup from before is restored (`storage.own_lease`)."""
 
-    def add(self, tenant: int, field: int, block: Block) -> None:
+    def add(self, tenant: int, field: int, block: NumberBlock) -> None:
         self._last[tenant, field] = block.last
 
     def again(self, mark: str) -> list[tuple[str, tuple[int, ...]]]:
@@ -141,15 +141,15 @@ class DrawnInside:
         for sql, parameters in self.again(mark):
             driver.execute(sql, parameters).fetchall()
 
-    def settle(self, connection: Connection) -> None:
+    def confirm_or_discard(self, connection: Connection) -> None:
         """Raise the epoch after the end of a transaction; if that is not possible, what is left of
         the blocks is thrown away."""
-        if not self.is_kept or self.is_settled:
+        if not self.is_kept or self.is_confirmed:
             return
         try:
             self._own.note(self._own.rise(connection))
-            self.is_settled = True
+            self.is_confirmed = True
         except ZapdbError:
             pass
         finally:
-            self.is_kept = self.is_settled
+            self.is_kept = self.is_confirmed

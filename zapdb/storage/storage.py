@@ -322,7 +322,7 @@ class Storage:
                 if written is not None:
                     self.own_writes.end_commit(written, is_committed=is_committed)
         if transaction.drawn is not None:
-            transaction.drawn.settle(connection)
+            transaction.drawn.confirm_or_discard(connection)
 
     def _commit(self, connection: Connection, transaction: TransactionState) -> None:
         connection.uses += 1
@@ -378,7 +378,7 @@ class Storage:
             return
         self._roll_back(connection, drawn)
         if drawn is not None:
-            drawn.settle(connection)
+            drawn.confirm_or_discard(connection)
 
     def _roll_back(self, connection: Connection, drawn: DrawnInside | None = None) -> None:
         if drawn is None and connection.transaction is not None:

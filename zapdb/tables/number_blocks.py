@@ -43,7 +43,13 @@ from zapdb.storage import Connection, MissingTable, TransactionMode
 from zapdb.storage.connection import Loan
 from zapdb.storage.own_lease import OwnLease
 from zapdb.storage.retries import Again, pauses, retry
-from zapdb.storage.sequences import Block, DrawnInside, draw_block, draw_next, read_last_number
+from zapdb.storage.sequences import (
+    DrawnInside,
+    NumberBlock,
+    draw_block,
+    draw_next,
+    read_last_number,
+)
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.bound_table import make_reader
 from zapdb.values import Integer
@@ -109,7 +115,7 @@ class Hand:
         self.drawn = 0
         """How many numbers were drawn: as many are drawn the next time."""
 
-    def add(self, block: Block) -> None:
+    def add(self, block: NumberBlock) -> None:
         self.drawn += max(block.last - block.after, 1)  # explicit numbers draw more, too
         self.known = max(self.known, block.last)
         if block.last <= self.last:
@@ -156,7 +162,7 @@ class Sequences:
         """Take over what transactions that have ended leave of the blocks that they drew."""
         left = list[tuple[DrawnInside, int]]()
         for inside, field in self._inside:
-            if inside.is_open or (inside.is_kept and not inside.is_settled):
+            if inside.is_open or (inside.is_kept and not inside.is_confirmed):
                 left.append((inside, field))
             elif inside.is_kept:
                 rest, hand = inside.hands[self._at(field)], self._hands[field]
@@ -193,12 +199,14 @@ class Sequences:
             size = max(count, min(hand.drawn, SEQUENCE_BLOCK_NUMBERS_MAX))
             return max(above, hand.given), size, not hand.known
 
-    def add(self, field: int, block: Block) -> None:
+    def add(self, field: int, block: NumberBlock) -> None:
         """Numbers that were drawn for the process."""
         with self._lock:
             self._hands.setdefault(field, Hand()).add(block)
 
-    def add_inside(self, connection: Connection, field: int, block: Block, lease: OwnLease) -> None:
+    def add_inside(
+        self, connection: Connection, field: int, block: NumberBlock, lease: OwnLease
+    ) -> None:
         """Numbers that an open transaction drew itself. What the process has in hand is lower, and
         would not rise any more."""
         transaction = connection.transaction
@@ -380,7 +388,7 @@ def _draw_apart(session: Session, needed: BlockNeeded) -> bool:
     connection, is_waiting = storage.own_connection(), sequences.is_drawn_inside(needed.field)
     after, size = _plan(connection, sequences, needed)
 
-    def draw() -> tuple[Block | None, int]:
+    def draw() -> tuple[NumberBlock | None, int]:
         if not is_waiting:
             return _draw(connection, needed, after, size), own.rise(connection)
         with storage.transaction(TransactionMode.CATALOG) as begun:
@@ -422,7 +430,7 @@ def _plan(connection: Connection, sequences: Sequences, needed: BlockNeeded) -> 
 
 def _draw_waiting(
     connection: Connection, needed: BlockNeeded, after: int, size: int
-) -> Block | None:
+) -> NumberBlock | None:
     """Draw a block inside a transaction; wait not for long for another one that has drawn."""
     connection.send(f"SET LOCAL lock_timeout = {SEQUENCE_LOCK_TIMEOUT_MS}")
     block = _draw(connection, needed, after, size)
@@ -430,7 +438,7 @@ def _draw_waiting(
     return block
 
 
-def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) -> Block | None:
+def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) -> NumberBlock | None:
     catalog = needed.bound.catalog
     block = draw_block(connection, catalog.tenant, needed.field, catalog.version, after, size)
     if block is not None and block.after == block.last and needed.count:
@@ -438,7 +446,7 @@ def _draw(connection: Connection, needed: BlockNeeded, after: int, size: int) ->
     return block
 
 
-def _exhausted(bound: BoundTable, field: int, block: Block) -> SequenceExhausted:
+def _exhausted(bound: BoundTable, field: int, block: NumberBlock) -> SequenceExhausted:
     table = bound.schema
     names = [f.name for f in table.fields if f.number == field]
     return SequenceExhausted(
