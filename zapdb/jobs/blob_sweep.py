@@ -35,7 +35,7 @@ from zapdb.limits import (
     SWEEP_BATCH_BLOBS,
     SWEEP_SLICE_BLOBS,
 )
-from zapdb.log.pending_changes import iter_archives_of_changes, iter_changes
+from zapdb.log.pending_changes import iter_changes
 from zapdb.records import OwnedBlobs
 from zapdb.records.archive_cells import decode_archive, large_fields, list_archived_blobs
 from zapdb.schema import Field
@@ -198,10 +198,10 @@ def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
 def _iter_archives_of_changes(connection: Connection) -> Iterator[list[bytes]]:
     """Yield the ids in the archived values before and after logged changes."""
     large = _LargeFields(connection)
-    for page in iter_archives_of_changes(connection, REFERENCE_SIZE_BYTES_MIN):
+    for page in iter_changes(connection, REFERENCE_SIZE_BYTES_MIN, archives=True):
         yield [
             made
-            for tenant, cell in page
+            for tenant, _, cell in page
             for made in list_archived_blobs(decode_archive(cell), large.of(tenant))
         ]
 

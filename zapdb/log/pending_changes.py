@@ -421,50 +421,26 @@ def _place_of(row: Any) -> tuple[int, int, int, bytes]:
 
 
 def iter_changes(
-    connection: Connection, size_bytes_min: int
+    connection: Connection, size_bytes_min: int, *, archives: bool = False
 ) -> Iterator[list[tuple[int, int, bytes]]]:
-    """Yield tenant, table and bytes of every record in the log of at least this size, page by
-    page."""
+    """Yield tenant, table and bytes of every record in the log of at least this size, page by page;
+    with `archives` every cell of archived values instead."""
     mark = connection.storage.placeholder
     names = "tenant, transaction_number, table_number, key"
+    before, after = ("archive_before", "archive_after") if archives else ("before", "after")
     sql = (
-        f"SELECT {names}, before, after FROM zapdb_changes WHERE event IS NULL"
-        f" AND (length(before) >= {int(size_bytes_min)} OR length(after) >= {int(size_bytes_min)})"
+        f"SELECT {names}, {before}, {after} FROM zapdb_changes WHERE event IS NULL AND"
+        f" (length({before}) >= {int(size_bytes_min)} OR length({after}) >= {int(size_bytes_min)})"
         f" AND ({names}) > ({mark}, {mark}, {mark}, {mark}) ORDER BY {names}"
         f" LIMIT {int(PAGE_RECORDS_MAX)}"
     )
     place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
     while page := connection.fetch_all(sql, place):
         yield [
-            (as_number(tenant), as_number(table), as_bytes(value))
-            for tenant, _, table, _, before, after in page
-            for value in (before, after)
-            if value is not None and len(as_bytes(value)) >= size_bytes_min
-        ]
-        place = _place_of(page[-1])
-
-
-def iter_archives_of_changes(
-    connection: Connection, size_bytes_min: int
-) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield tenant and cell of all archived values in the log that have at least this size
-    together, page by page."""
-    mark = connection.storage.placeholder
-    names = "tenant, transaction_number, table_number, key"
-    sql = (
-        f"SELECT {names}, archive_before, archive_after FROM zapdb_changes WHERE"
-        f" (length(archive_before) >= {int(size_bytes_min)}"
-        f" OR length(archive_after) >= {int(size_bytes_min)})"
-        f" AND ({names}) > ({mark}, {mark}, {mark}, {mark}) ORDER BY {names}"
-        f" LIMIT {int(PAGE_RECORDS_MAX)}"
-    )
-    place: tuple[int, int, int, bytes] = (0, 0, 0, b"")
-    while page := connection.fetch_all(sql, place):
-        yield [
-            (as_number(row[0]), as_bytes(cell))
-            for row in page
-            for cell in row[4:]
-            if cell is not None
+            (as_number(tenant), as_number(table), as_bytes(cell))
+            for tenant, _, table, _, *cells in page
+            for cell in cells
+            if cell is not None and len(as_bytes(cell)) >= size_bytes_min
         ]
         place = _place_of(page[-1])
 
