@@ -331,6 +331,50 @@ def test_a_public_name_stands_in_one_module() -> None:
     assert differences(names_twice(list(modules())), TWICE) == ([], [])
 
 
+LIBRARIES_PRIVATES = {
+    "zapdb/storage/postgresql.py": "what SQLAlchemy and psycopg have no setting for",
+    "zapdb/storage/transaction_owners.py": "asyncio and sys have no public name for it",
+}
+
+
+def touches_privates(module: Module) -> list[str]:
+    """In storage, what is private to a class of another module is touched by none: what it consists
+    of stays apart."""
+    nodes = list(ast.walk(module.tree))
+    own = {node.name for node in nodes if isinstance(node, Function | ast.ClassDef)}
+    own |= {
+        node.attr
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node)
+    }
+    is_touched = any(
+        isinstance(node, ast.Attribute)
+        and re.match("_[^_]", node.attr)
+        and not is_self(node)
+        and node.attr not in own
+        for node in nodes
+    )
+    return [module.path] if is_touched and module.path.startswith("zapdb/storage/") else []
+
+
+def is_self(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
+
+
+def test_storage_touches_no_privates_of_its_parts() -> None:
+    found = [path for module in modules() for path in touches_privates(module)]
+    assert differences(found, LIBRARIES_PRIVATES) == ([], [])
+
+
+@pytest.mark.parametrize("part", ["pool", "engine", "dialect", "connection"])
+def test_touched_privates_are_found(part: str) -> None:
+    text = f"def f(storage):\n storage.{part}._idle.clear()"
+    assert touches_privates(parsed(text, "zapdb/storage/a.py")) == ["zapdb/storage/a.py"]
+    assert touches_privates(parsed(text, "zapdb/tables/a.py")) == []
+    mine = f"class A:\n def f(self, a):\n  self._idle = a.{part}.copy()\n  a._idle = 1"
+    assert touches_privates(parsed(mine, "zapdb/storage/a.py")) == []
+
+
 @pytest.mark.parametrize(
     ("rule", "text", "wrong"),
     [
