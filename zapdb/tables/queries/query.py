@@ -365,7 +365,8 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         """Return the records, of which the caller takes so many at most."""
         session, asked = self._session, self._selection
         limit = asked.at_most(most)
-        found = read_quickly(session, self._bound, asked, limit)
+        has_ways = session.has_ways and limit is None  # of which one is chosen
+        found = None if has_ways else read_quickly(session, self._bound, asked, limit)
         if found is None:
             execution = self._execution(is_whole=limit is None)
             found = execution.read(limit=limit)
