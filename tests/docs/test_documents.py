@@ -155,11 +155,11 @@ def test_each_decision_is_in_the_index_by_its_title():
     assert sorted(listed) == sorted((*titles[page].groups(), page) for page in titles)
 
 
-@pytest.mark.parametrize("page", sorted(DECISIONS.glob("0*.md")), ids=lambda page: page.name[:4])
-def test_a_decision_has_its_title_as_its_file_name(page):
-    number, title = re.match(r"# (\d+)\. (.+)\n", page.read_text(encoding="utf-8")).groups()
-    words = re.findall(r"[a-z0-9]+", title.lower().replace("'", ""))
-    assert page.name == f"{int(number):04}-{'-'.join(words)}.md"
+def test_a_decision_has_its_title_as_its_file_name():
+    for page in DECISIONS.glob("0*.md"):
+        number, title = re.match(r"# (\d+)\. (.+)\n", page.read_text(encoding="utf-8")).groups()
+        words = re.findall(r"[a-z0-9]+", title.lower().replace("'", ""))
+        assert page.name == f"{int(number):04}-{'-'.join(words)}.md"
 
 
 def test_decisions_that_are_named_by_number_exist():
