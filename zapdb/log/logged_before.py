@@ -94,7 +94,7 @@ class LoggedBefore:
             if most <= 0 or self._size_bytes > HELD_SIZE_BYTES_MAX:
                 return False
             if self._read_part(connection, most) < most:
-                self._settle(connection, self._inserted)
+                self._choose_first(connection, self._inserted)
                 return True
             self.is_complete = False
             if PART_PAYS * (len(self._before) - held) < most:
@@ -162,9 +162,9 @@ class LoggedBefore:
             inserted.setdefault(key, {})[as_number(number)] = before
             if before is not None:
                 told.add(key)
-        self._settle(connection, told)
+        self._choose_first(connection, told)
 
-    def _settle(self, connection: Connection, keys: Iterable[bytes]) -> None:
+    def _choose_first(self, connection: Connection, keys: Iterable[bytes]) -> None:
         """Choose the first change of each of some keys by the order of commits."""
         tied = {key: self._inserted[key] for key in keys}
         numbers = sorted({number for one in tied.values() if len(one) > 1 for number in one})

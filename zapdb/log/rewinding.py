@@ -189,19 +189,22 @@ class Rewinding:
     ) -> dict[bytes, bytes | None]:
         """Return what records had before their first changes, None if there was none, by key, for
         those keys that have one."""
-        found = list[Any]()
+        found = dict[bytes, bytes | None]()
         first, part = self.first_sql("given.key"), VALUES_PER_STATEMENT
         for some in (keys[start : start + part] for start in range(0, len(keys), part)):
             if self.is_numbered:
                 marks = ", ".join(["(?)"] * len(some))
                 sql = f"WITH given(key) AS (VALUES {marks}) SELECT key, {first} FROM given"
-                found += connection.fetch_all(sql, some)
+                rows = connection.fetch_all(sql, some)
             else:
                 sql = f"SELECT key, {first} FROM unnest(%s::bytea[]) AS given(key)"
-                found += connection.fetch_all(sql, (some,))
-        return {
-            as_bytes(key): as_bytes(before) or None for key, before in found if before is not None
-        }
+                rows = connection.fetch_all(sql, (some,))
+            found |= {
+                as_bytes(key): as_bytes(before) or None
+                for key, before in rows
+                if before is not None
+            }
+        return found
 
     def find_archives(
         self, connection: Connection, keys: Sequence[bytes]
