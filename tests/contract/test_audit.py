@@ -13,8 +13,9 @@ from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.contract.test_history_erased import make_people
 from tests.support import Workspace
 from zapdb.database import Database
-from zapdb.errors import HistoryGap, UnknownField, UnknownName, UsageError
+from zapdb.errors import ChangesPruned, HistoryGap, UnknownField, UnknownName, UsageError
 from zapdb.past.reading import stored_audit
+from zapdb.past.reading.audit import iterate_audit
 from zapdb.sql import (
     past_relations as sql_audit,
 )
@@ -252,6 +253,29 @@ def test_a_record_of_dropped_tables_is_told(workspace: Workspace, tmp_path: Path
     assert found[1].since.number == dropped.since.number
     with pytest.raises(UsageError, match="these are not the fields of the key"):
         db.table("items").history(1, 2)
+
+
+@pytest.mark.on_each_engine
+def test_what_is_pruned_while_it_is_told_does_not_end_it_in_silence(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outside of a snapshot, moments and changes are read page by page, one beside the other."""
+    monkeypatch.setattr("zapdb.log.followed_moments.FOLLOWED_PAGE", 3)
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    for n in range(20):
+        db.table("items").insert(id=n, title=f"t{n}")
+    every = len(list(iterate_audit(db._session)))
+    entries = iterate_audit(db._session)
+    assert next(entries) is not None
+    db.change_log.prune(db.change_log.end())
+    try:
+        told = 1 + len(list(entries))
+    except ChangesPruned:
+        return
+    assert told == every
+    assert workspace.engine == "postgresql"  # where they may all have one stamp
 
 
 def biography(versions: Any) -> list[tuple[str, Any]]:

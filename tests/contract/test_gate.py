@@ -28,6 +28,7 @@ from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fair_lock import FairSemaphore
+from zapdb.storage.pipelined import PipelineQueue
 
 
 @pytest.fixture
@@ -482,6 +483,26 @@ def test_rule_07_an_operation_that_keeps_writers_out_is_ended_where_nobody_goes_
     wakes.set()
     process.join()
     assert isinstance(errors[0], TransactionConflict)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+def test_rule_07_one_that_goes_alone_knows_nothing_of_a_transaction_that_could_not_begin(
+    workspace: Workspace, db: Database
+) -> None:
+    """On the same connection: what a savepoint of it undoes is undone in the database."""
+    storage = workspace.connect()
+    queue = storage.connection().queue
+    assert isinstance(queue, PipelineQueue)
+    queue._has_failed_to_begin = True  # as a conflict at the gate leaves it
+    with storage.transaction(TransactionMode.WRITE, exclusive=True) as connection:
+        assert connection.queue is queue
+        mark = connection.queue.begin_savepoint()
+        connection.send("CREATE TEMPORARY TABLE undone (n integer)")
+        connection.flush()
+        connection.queue.undo_savepoint(mark)
+        connection.flush()
+        there = "SELECT count(*) FROM pg_class WHERE relname = 'undone'"
+        assert connection.fetch_one(there) == (0,)
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import json
 import random
@@ -43,7 +44,14 @@ from zapdb.jobs.work_loading import load_work
 from zapdb.records import asdict
 from zapdb.storage import Storage
 from zapdb.tables.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
+from zapdb.tables.writes.write_plan import WritePlan
 
+UNIQUE_SCAN = """\
+create_table: {table: scans, key: [id], fields: [
+      {name: id, type: integer},
+      {name: scan, type: binary},
+      {name: text, type: string, optional: true}]}"""
+INDEX_SCAN = "create_index: {table: scans, index: one, unique: true, fields: [{field: scan}]}"
 UNIQUE_TITLE = "create_index: {table: items, index: one, unique: true, fields: [{field: title}]}"
 UNIQUE_NOTE = "create_index: {table: items, index: one, unique: true, fields: [{field: note}]}"
 UNIQUE_FOLDED = """\
@@ -709,3 +717,43 @@ def test_rule_19_a_stale_record_goes_with_the_entry_that_its_archived_value_has(
     items.insert(id=9, title="title 3")
     items.insert(id=10, title="title 2")
     assert_clean(db)
+
+
+def test_a_value_from_a_file_is_refused_as_any_other(workspace: Workspace) -> None:
+    """It is stored while it is read, and gone with the transaction; its record is read before."""
+    workspace.write(1, UNIQUE_SCAN, INDEX_SCAN)
+    scans, large = workspace.open().table("scans"), b"x" * 600_000
+    scans.insert(id=1, scan=io.BytesIO(large))
+    scans.insert(id=2, scan=b"other")
+    for write in (
+        lambda: scans.insert(id=3, scan=io.BytesIO(large)),
+        lambda: scans.insert(id=3, scan=large),
+        lambda: scans.update(2, scan=io.BytesIO(large)),
+        lambda: scans.upsert(id=2, scan=io.BytesIO(large)),
+        lambda: scans.upsert(id=3, scan=io.BytesIO(large)),
+    ):
+        error = error_of(write)
+        assert isinstance(error, UniqueViolation)
+        assert error.context["in_the_way"] == "1"
+    assert [record.id for record in scans.scan()] == [1, 2]
+
+
+def test_what_is_in_the_way_of_many_is_found_in_a_few_passes(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items, passes = db.table("items"), list[int]()
+    items.insert_many([{"id": n, "title": f"t{n}"} for n in range(200)])
+    read_new = WritePlan.read_new
+
+    def counted(plan: WritePlan) -> Any:
+        passes.append(1)
+        return read_new(plan)
+
+    monkeypatch.setattr(WritePlan, "read_new", counted)
+    again = [{"id": 1_000 + n, "title": f"t{n}"} for n in range(200)]
+    error = error_of(lambda: items.insert_many(again))
+    assert isinstance(error, UniqueViolation)
+    assert {place: one.context["in_the_way"] for place, one in error.of_each.items()} == {
+        n: str(n) for n in range(200)
+    }
+    assert len(passes) <= 3

@@ -51,7 +51,8 @@ def follow_moments(
 def follow_changes(
     log: ChangeLog, fetch: Fetch, after: LoggedMoment, until: int
 ) -> Iterator[tuple[FollowedMoment, Iterator[ChangeRow]]]:
-    """Yield the same moments, each with the rows of its transaction, to be read before the next."""
+    """Yield the same moments, each with the rows of its transaction, to be read before the next.
+    Raises `ChangesPruned`."""
     grouped = groupby(log.read(fetch, after.bookmark, until), key=_place_of)
     following = next(grouped, None)
     for made in follow_moments(log, fetch, after, until):
@@ -60,6 +61,8 @@ def follow_changes(
             following = next(grouped, None)
         else:
             yield made, iter(())
+    if following is not None:  # its transaction is gone, which was read before
+        log.require_unpruned(fetch, after.bookmark)
 
 
 def _place_of(row: ChangeRow) -> tuple[int, int]:

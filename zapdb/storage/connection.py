@@ -429,6 +429,11 @@ class Connection:
         if isinstance(error, sqlalchemy.exc.DBAPIError):
             error = error.orig or error
         found = engine.translate(error)
+        if type(found) is StorageError and self.refused and not self.is_interrupted:
+            try:  # the database was closed, which cancels its statements
+                self.refused()
+            except ZapdbError as refusal:
+                return refusal
         is_writing = transaction is not None and not transaction.mode.only_reads
         # Nothing was committed, so it can be repeated; but a full disk stays full.
         if is_writing and type(found) is StorageError and engine.is_lost(self.driver):

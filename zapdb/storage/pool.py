@@ -334,7 +334,8 @@ class Pool:
             own = self._kept.get(thread)
         for found in (own, connection):
             if found is not None and not found.core.closed:
-                found.refuse(raise_interrupted)
+                if found.refused is None:  # a database that is closed stays closed
+                    found.refuse(raise_interrupted)
                 self._engine.cancel_statement(found.driver)
 
     def drop_interrupted(self) -> None:

@@ -12,7 +12,6 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import TypeVar
 
 from zapdb.errors import TransactionConflict, ZapdbError
@@ -67,8 +66,9 @@ def retry(
 ) -> T:
     """Call `action`, and again while it raises `on` and the policy allows another try; or `Again`.
 
-    `before_again` is called before each further try, with the number of earlier ones. What an
-    `Again` says comes before it is part of the try. Raises the error of the last try.
+    `before_again` is called before each further try, with the number of earlier ones; its errors
+    end all. What an `Again` says comes before it is part of the try. Raises the error of the last
+    try.
     """
     began, made, left = time.monotonic(), 0, None
     prepare: Callable[[], object] | None = None
@@ -83,13 +83,16 @@ def retry(
                 if prepare == again.prepare:  # it can't come before a try here
                     raise
                 prepare = again.prepare
+                continue
             except on as error:  # what nearly always succeeds makes no generator
                 made, left = made + 1, left or pauses(policy, began)
                 seconds = next(left, None)
                 if seconds is None:
                     note_tries(error, made)
                     raise
-                prepare = partial(_wait, seconds, before_again, made)
+                prepare = None
+            _sleep(seconds)
+            before_again(made)  # what it raises is no error of a try
     finally:
         prepare = None  # it refers to what was raised, and that to this frame
 
@@ -127,11 +130,6 @@ def note_tries(error: Exception, made: int) -> None:
     """Add the number of tries to an error that is raised now."""
     if made > 1 and isinstance(error, ZapdbError):
         error.context.setdefault("tries", made)
-
-
-def _wait(seconds: float, before_again: Callable[[int], object], made: int) -> None:
-    _sleep(seconds)
-    before_again(made)
 
 
 def _sleep(seconds: float) -> None:

@@ -241,6 +241,8 @@ class Storage:
             try:
                 if connection.refused is not None:
                     connection.refused()
+                if connection.queue is not None:
+                    connection.queue.begin()  # one that goes alone, too, knows nothing of another
                 self.engine.begin(connection, mode, exclusive=exclusive)
             finally:
                 connection.uses -= 1

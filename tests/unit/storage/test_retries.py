@@ -102,6 +102,18 @@ def test_before_each_further_try_it_is_told_how_many_there_were() -> None:
     assert told == [1, 2, 3, 4]  # there was no fifth
 
 
+def test_an_error_before_a_further_try_ends_all() -> None:
+    """Also one that is tried again when a try raises it: what is waited for has waited itself."""
+    calls, act = failing(9, lambda: LeaseHeld("by the try"))
+
+    def await_lease(_: int) -> None:
+        raise LeaseHeld("in vain")
+
+    with pytest.raises(LeaseHeld, match="in vain"):
+        retry(QUICK, act, on=LeaseHeld, before_again=await_lease)
+    assert len(calls) == 1
+
+
 def test_pauses_are_random_and_grow_up_to_the_longest() -> None:
     policy = RetryPolicy("test", 1e6, tries=200, pause_seconds=0.5, pause_seconds_max=4.0)
     found = list(pauses(policy, time.monotonic()))

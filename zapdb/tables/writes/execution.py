@@ -239,7 +239,11 @@ def _explain_entry(plan: WritePlan, at: int, hint: str, connection: Connection) 
         return _conflict(plan.bound, reason)
     error = _collision(plan, collision, hint)
     stored = index.find_stored_collisions(connection, entries, gone)
-    error.of_each = {place: _collision(plan, found, "") for place, found in stored.items()}
+    error.of_each = {
+        place: violations.collision(plan.bound, stored[place], record)
+        for place, _, record in plan.read_new()
+        if place in stored
+    }
     return error
 
 

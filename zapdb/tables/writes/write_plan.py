@@ -65,6 +65,7 @@ class WritePlan:
         "archived",
         "blobs",
         "bound",
+        "first",
         "is_locked",
         "is_swap",
         "logged",
@@ -83,6 +84,9 @@ class WritePlan:
         self.is_swap = is_swap
         """Whether the database must check that they still are as before, because no read has.
         `NotAsPlanned` is raised if one is not."""
+        self.first: Record | None = None
+        """The first record that was planned alone, with the values that were read of it: a stream
+        is written as it is read, and gone with the transaction."""
         self.records: list[RecordWrite] = []
         """Keys, and bytes before, as they are stored, and after."""
         self.removed: dict[int, list[EntryRow]] = {}
@@ -233,6 +237,8 @@ class WritePlan:
             self.blobs |= bound.archived_blobs(attachments)
         if bound.checks:
             require_none(find_check_violations(bound, [(key, record)]))
+        if not self.records:
+            self.first = record
         self.records.append(write)
         if old is None:
             self._follow([(key, record)])
@@ -293,6 +299,9 @@ class WritePlan:
     def read_new(self) -> Iterator[tuple[int, bytes, Record]]:
         """The records that come, with the fields that indexes, checks and references read: place,
         key and record."""
+        if self.first is not None and len(self.records) == 1:
+            yield 0, self.records[0][0], self.first
+            return
         bound, attachments = self.bound, self.bound.make_attachments()
         attachments.blobs = self.blobs
         for place, write in enumerate(self.records):
