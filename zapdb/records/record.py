@@ -145,7 +145,13 @@ def load_all(record: Record) -> int:
 
 def held(record: Record) -> dict[str, Any]:
     """Return the fields by name as the record holds them; blobs that are not loaded stay blobs."""
-    return {name: raw_value(record, name)[0] for name in record._fields}
+    values = {}
+    for name in record._fields:
+        try:
+            values[name] = object.__getattribute__(record, name)
+        except AttributeError:
+            values[name] = raw_value(record, name)[0]
+    return values
 
 
 def raw_value(record: Record, name: str) -> tuple[Any, Attachments | None]:

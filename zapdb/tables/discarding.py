@@ -99,7 +99,7 @@ class Discarding:
     def _discard_beside_rollback(self) -> DiscardedRecord:
         session = self.table._session
         with session.storage.transaction(TransactionMode.DDL) as connection:
-            session.check_node(connection)
+            session.check_writer(connection, beside_rollback=True)
             bound, key = self._find()
             for incoming in bound.incoming_references if has_key(bound, key) else ():
                 other = session.bind_active(incoming.table)

@@ -42,7 +42,9 @@ def generate_values(
     return [
         (
             _complete(values, shape.made_fields, drawn, moment),
-            _complete(NOTHING, shape.unseen_made_fields, drawn, moment),
+            _complete(NOTHING, shape.unseen_made_fields, drawn, moment)
+            if shape.unseen_made_fields
+            else NOTHING,
         )
         for values in records
     ]

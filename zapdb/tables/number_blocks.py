@@ -265,10 +265,12 @@ class OperationNumbers:
             self.have(connection, bound, field, above, count)
             if count:
                 wanted.append((field, count))
-        if not self._session.sequences.are_exact:
-            for field, count in wanted:
+        drawn = dict[int, Iterator[int]]()
+        for field, count in wanted:
+            if not self._session.sequences.are_exact:
                 self._drawn[field] = self._take(connection, bound, field, count)
-        return {field: iter(self._drawn[field]) for field, _ in wanted}
+            drawn[field] = iter(self._drawn[field])
+        return drawn
 
     def _draw_exactly(
         self, connection: Connection, bound: BoundTable, field: int, above: int, count: int

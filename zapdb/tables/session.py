@@ -421,18 +421,9 @@ class Session(SessionCatalog):
                 check_level(connection)
             yield connection
 
-    def check_writer(self, connection: Connection) -> None:
+    def check_writer(self, connection: Connection, *, beside_rollback: bool = False) -> None:
         """Check what a writing transaction checks first: the node's lease, the catalog version, and
         that nothing is rolled back."""
-        epoch = self.check_node(connection)
-        if self._shared.loaded.catalog.rolling_back is not None:
-            require_not_rolling_back(self._shared.loaded.catalog)
-        if connection.transaction is not None:
-            connection.transaction.checked[self._shared] = epoch
-
-    def check_node(self, connection: Connection) -> int:
-        """Check the node's lease, and the catalog version; returns the epoch that was known when
-        the transaction began."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
         # Of another tenant's session, what it knew when the transaction began.
         transaction, epoch = connection.transaction, self.node.own.epoch
@@ -444,7 +435,10 @@ class Session(SessionCatalog):
             refuse_lost_lease(connection, self.node, stored)
         if version != self._shared.loaded.catalog.version:
             self.reload()
-        return epoch
+        if not beside_rollback and self._shared.loaded.catalog.rolling_back is not None:
+            require_not_rolling_back(self._shared.loaded.catalog)
+        if transaction is not None:
+            transaction.checked[self._shared] = epoch
 
     def run(self, action: Callable[[], T]) -> T:
         """Run a single operation; repeat it after a conflict, unless it is inside a transaction,
@@ -454,7 +448,8 @@ class Session(SessionCatalog):
         such as a deletion with all its referencing records, could fail for ever because of short
         ones. After several conflicts it takes the gate exclusively (decision 17).
         """
-        if self.open is None and self.storage.connection().transaction is None:
+        known = None if self.open is not None else self.storage.pool.known_connection()
+        if self.open is None and (known is None or known.transaction is None):
             try:
                 return retry(WRITE, action, before_again=self._before_again)
             finally:

@@ -164,9 +164,10 @@ class SessionCatalog:
             found = known.writes_back[number] = known.settings.writes_back(number)
         return found
 
-    def _find_loaded(self) -> _LoadedCatalog:
-        begun = self.open
-        connection = self.storage.pool.known_connection() if begun is None else begun.connection
+    def _find_loaded(self, connection: Connection | None = None) -> _LoadedCatalog:
+        if connection is None:
+            begun = self.open
+            connection = self.storage.pool.known_connection() if begun is None else begun.connection
         transaction = None if connection is None else connection.transaction
         if transaction is None or not transaction.pinned:
             return self._shared.loaded
@@ -211,10 +212,10 @@ class SessionCatalog:
         loaded = self._require_pins(number)
         return self._open(loaded, loaded.catalog.table_numbered(number, name))
 
-    def rebind(self, bound: BoundTable) -> BoundTable:
-        """Return the same table, even under another name, in the present tenant catalog; raises
-        `UnknownName`."""
-        if bound.catalog is self._find_loaded().catalog:
+    def rebind(self, bound: BoundTable, connection: Connection | None = None) -> BoundTable:
+        """Return the same table, even under another name, in the present tenant catalog, as the
+        `connection` has it, if that is known; raises `UnknownName`."""
+        if bound.catalog is self._find_loaded(connection).catalog:
             return bound
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 

@@ -349,11 +349,11 @@ class ReadableTable(Uncounted, Generic[R]):
             "a key is expected, not a record", table=self.name, hint=f"give its key: {shown}"
         )
 
-    def _current(self) -> BoundTable:
+    def _current(self, connection: Connection | None = None) -> BoundTable:
         """Return the table in this thread's tenant catalog; in a writing transaction, that is the
-        active one."""
+        active one. `connection` is that of the caller, if it is known."""
         # Other threads set the attribute, too, so it is not read again.
-        bound = self._bound = self._session.rebind(self._bound)
+        bound = self._bound = self._session.rebind(self._bound, connection)
         return bound
 
 

@@ -59,7 +59,8 @@ class WritableTable(ReadableTable[R]):
 
         def insert() -> R:
             with self._session.writing(numbers) as connection:
-                return self._insert(connection, self._current(), values, streamed, numbers)
+                bound = self._current(connection)
+                return self._insert(connection, bound, values, streamed, numbers)
 
         numbers = OperationNumbers(self._session)
         return self._session.run(insert)
@@ -79,7 +80,7 @@ class WritableTable(ReadableTable[R]):
         def upsert() -> R:
             try:
                 with self._session.writing(numbers) as connection:
-                    bound = self._current()
+                    bound = self._current(connection)
                     if not has_whole_key(bound, values):  # the record is new
                         return self._insert(connection, bound, values, streamed, numbers)
                     key = bound.adapter.codec.encode_key(values)
@@ -143,7 +144,7 @@ class WritableTable(ReadableTable[R]):
 
         def insert() -> None:
             with self._session.writing(numbers) as connection:
-                plan = WritePlan(self._current())
+                plan = WritePlan(self._current(connection))
                 new = generate_values(numbers, connection, plan.bound, batch)
                 plan.insert_many(new, NONE_INSERTED)
                 execute(connection, plan, NONE_INSERTED)
@@ -169,7 +170,7 @@ class WritableTable(ReadableTable[R]):
 
         def update() -> R:
             with self._session.writing() as connection:
-                bound = self._current()
+                bound = self._current(connection)
                 encoded, stored = self._fetch(connection, bound, key)
                 if if_unchanged is not None:
                     check_unchanged(bound, encoded, stored, if_unchanged)
@@ -180,7 +181,7 @@ class WritableTable(ReadableTable[R]):
             """Update if the stored bytes are the bytes of `if_unchanged`; return None if values
             have to be compared."""
             with self._session.writing() as connection:
-                bound = self._current()
+                bound = self._current(connection)
                 encoded = self._encode_key(bound, key)
                 seen = encode_seen(bound, encoded, if_unchanged)
                 if seen is None:
@@ -188,8 +189,8 @@ class WritableTable(ReadableTable[R]):
                 plan = WritePlan(bound, is_swap=True)
                 return self._change(connection, plan, encoded, seen, changes, streamed)
 
-        can_swap = self._session.storage.connection().queue is not None and not streamed.are_any
-        if isinstance(if_unchanged, Record) and can_swap:
+        may_swap = isinstance(if_unchanged, Record) and not streamed.are_any
+        if may_swap and self._session.storage.connection().queue is not None:
             with suppress(NotAsPlanned):
                 swapped = self._session.run(swap)
                 if swapped is not None:
@@ -221,7 +222,7 @@ class WritableTable(ReadableTable[R]):
 
         def delete() -> None:
             with self._session.writing() as connection:
-                bound = self._current()
+                bound = self._current(connection)
                 encoded, stored = self._fetch(connection, bound, whole)
                 delete_found(connection, bound, [(encoded, stored)])
                 apply_on_delete(self._session, connection, bound, [encoded])
@@ -247,7 +248,7 @@ class WritableTable(ReadableTable[R]):
 
     def _delete_some(self, keys: list[Any]) -> int:
         with self._session.writing() as connection:
-            bound = self._current()
+            bound = self._current(connection)
             encoded = dict.fromkeys(self._encode_key(bound, split_key(bound, key)) for key in keys)
             return remove_many(self._session, connection, bound, list(encoded))
 
@@ -321,12 +322,8 @@ class WritableTable(ReadableTable[R]):
         return record  # type: ignore[return-value]  # a model's class is that of its table's records
 
     def _require_same_key(self, bound: BoundTable, key: bytes, changes: Mapping[str, Any]) -> None:
-        given = [name for name in bound.adapter.key_names if name in changes]
-        if not given:
-            return
-        held = dict(zip(bound.adapter.key_names, bound.adapter.codec.decode_key(key), strict=True))
-        for name in given:
-            if changes[name] != held[name]:
+        for at, name in enumerate(bound.adapter.key_names):
+            if name in changes and changes[name] != bound.adapter.codec.decode_key(key)[at]:
                 raise UsageError(
                     "the key of a record cannot be changed",
                     table=self.name,

@@ -303,10 +303,10 @@ class PastSession(Session):
         self._rewound[number, beginning] = made
         return made
 
-    def rebind(self, bound: BoundTable) -> BoundTable:
+    def rebind(self, bound: BoundTable, connection: Connection | None = None) -> BoundTable:
         if not isinstance(bound, RewoundTable):
             self._require_unbroken()
-            return super().rebind(bound)
+            return super().rebind(bound, connection)
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 
     def writes_back(self, _: BoundTable) -> bool:

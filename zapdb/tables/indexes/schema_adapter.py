@@ -57,7 +57,7 @@ class SchemaAdapter:
         self.order_keys = Memo[tuple[Order, ...], BuildKey](PLANS_KEPT_MAX)
         """The functions that make the keys of orders of queries, by the fields of the order."""
         self.quick_reads = Memo[Hashable, Any](PLANS_KEPT_MAX)
-        """How queries are read in one statement, by their shape: see `database.quick_reads`."""
+        """How queries are read in one statement, by their shape: see `queries.quick_reads`."""
         self.key_names = tuple(f.name for f in self.schema.key_fields)
         self.made_fields = tuple(f for f in self.schema.fields if f.is_made)
         """The fields whose values are made at insert where none is given."""
