@@ -208,31 +208,3 @@ def test_each_policy_ends(policy: RetryPolicy) -> None:
     assert policy.tries is None or policy.tries > 1
     assert 0 <= policy.pause_seconds <= policy.pause_seconds_max <= 1
     assert [other.name for other in POLICIES].count(policy.name) == 1
-
-
-class NotYet(Again):
-    """What an operation lacks until it is prepared."""
-
-    prepared = 0
-    is_hopeless = False
-
-    def prepare(self) -> None:
-        NotYet.prepared += 1
-        if NotYet.is_hopeless:
-            raise conflict()
-
-
-def test_an_operation_that_is_to_begin_again_does_so_at_once_as_often_as_it_says() -> None:
-    NotYet.prepared, before = 0, RETRIES.read()
-    calls, act = failing(50, NotYet)
-    assert retry(QUICK, act) == 51 == len(calls)
-    assert NotYet.prepared == 50
-    assert RETRIES.read() == before
-
-
-def test_what_can_not_be_prepared_ends_the_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(NotYet, "is_hopeless", True)
-    calls, act = failing(1, NotYet)
-    with pytest.raises(TransactionConflict, match="made by a test"):
-        retry(QUICK, act)
-    assert len(calls) == 1
