@@ -186,15 +186,15 @@ class PastSession(Session):
         return self._readings[number]
 
     def _choose(self, bound: RewoundTable) -> PastReading:
-        most = most_lookups(0)
+        most = most_lookups(0, 0)
         lookups = bound.records.count_lookups(self.storage.connection(), max(0, most) + 1)
         stored = None if lookups <= most else self._open_exact(bound)
         if stored is None:
             return PastReading("rewound", lookups, None)
         rows = stored.row_count
-        most = max(0, most_lookups(rows))
+        most = max(0, most_lookups(rows, stored.held_count))
         lookups = bound.records.count_lookups(self.storage.connection(), most + 1)
-        return PastReading(choose_way(lookups, rows), lookups, rows)
+        return PastReading(choose_way(lookups, most), lookups, rows)
 
     def _open_exact(self, bound: RewoundTable) -> StoredTable | None:
         """Return a table that can be rewound as files have it, if they give the same records."""

@@ -155,6 +155,21 @@ class StoredTable(BoundTable):
         """How many rows of files are read for all of it, and about how many changes behind them."""
         return self.files.rows + (0 if self.tail is None else self.tail.moments)
 
+    @property
+    def held_count(self) -> int:
+        """About how many of these rows hold at the moment: between the records at the beginning of
+        the era and those of its checkpoint, as many as its place among the moments says."""
+        era, moment = self.state.era, self.state.moment
+        if era is None:
+            return self.row_count
+        files = [file for file in self.state.files if file.kind == "checkpoint"]
+        if not files:
+            return era.live_rows
+        last = max(file.last_moment for file in files)
+        more = sum(file.rows for file in files) - era.live_rows
+        passed, all_of = moment - era.first_moment, max(1, last - era.first_moment)
+        return era.live_rows + more * min(passed, all_of) // all_of
+
     def open_columns(self) -> StoredColumns | None:
         """Return the columns of its files, for SQL; None if they have other values, or names of
         values, so that its records have to be read one by one."""

@@ -2,7 +2,8 @@
 
 Both give the same records. Rewinding looks each present record up in the change log, and each that
 was deleted; so it takes long where the table has grown since, or where many records came and went.
-Files take longer for each record, and only for those that they have.
+Files take longer for each record, and only for those that they have. How many of their rows hold at
+a moment is told by what their manifest has.
 
 Single records, and a part of a table, are always rewound where that is possible: one look-up each.
 """
@@ -14,10 +15,12 @@ from typing import Any, Final, Literal
 
 Way = Literal["rewound", "files"]
 
-FILE_ROW_LOOKUPS: Final = 4
-"""How many look-ups in the change log take as long as reading a row of a file: see decision 72."""
-FILES_LOOKUPS: Final = 5_000
-"""How many take as long as opening files."""
+FILES_LOOKUPS: Final = 2_000
+"""How many look-ups in the change log take as long as opening files: see decision 72."""
+HELD_ROW_LOOKUPS: Final = 3
+"""How many take as long as reading a row of a file that holds at the moment, by its values."""
+PASSED_ROWS: Final = 8
+"""How many other rows of files are passed in the time of one look-up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,16 @@ class PastReading:
         return {"way": self.way, "lookups": self.lookups, "rows": self.rows}
 
 
-def most_lookups(rows: int) -> int:
-    """Return up to how many look-ups rewinding is no dearer than reading so many rows of files."""
-    return FILES_LOOKUPS + FILE_ROW_LOOKUPS * rows
+def most_lookups(rows: int, held: int) -> int:
+    """Return up to how many look-ups rewinding is no dearer than reading so many rows of files, of
+    which some hold at the moment."""
+    held = min(held, rows)
+    return FILES_LOOKUPS + HELD_ROW_LOOKUPS * held + (rows - held) // PASSED_ROWS
 
 
-def choose_way(lookups: int, rows: int | None) -> Way:
-    """Return the cheaper way. `rows` are None where files can't tell."""
-    return "rewound" if rows is None or lookups <= most_lookups(rows) else "files"
+def choose_way(lookups: int, most: int) -> Way:
+    """Return the cheaper way, where rewinding is no dearer for up to `most` look-ups."""
+    return "rewound" if lookups <= most else "files"
 
 
 def _show(count: int | None, noun: str) -> str:
