@@ -461,11 +461,13 @@ class Pool:
         call = current_call()
         if call is not None:
             call.detach(connection)
-        loan, connection.keeper = connection.keeper, None
+        loan = connection.keeper if isinstance(connection.keeper, Loan) else None
+        if loan is not None:
+            connection.keeper = None
         try:
             with self._lock:
                 self._open.pop(connection, None)
-            if not isinstance(loan, Loan):
+            if loan is None:
                 return
             if loan.dropped is not None:
                 loan.dropped.detach()
@@ -480,7 +482,7 @@ class Pool:
             if self._closed:  # in the meantime
                 self._close_idle()
         finally:
-            if isinstance(loan, Loan) and self._abandoned is None:
+            if loan is not None and self._abandoned is None:
                 with self.places.guard:  # in no function: Ctrl-C may come as one begins
                     self.places.free += 1
                 self.places.hand_out()
