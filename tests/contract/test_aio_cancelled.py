@@ -39,6 +39,7 @@ T = TypeVar("T")
 def no_end_of_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a cancellation does not end would end by itself only after the guard."""
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
     monkeypatch.setattr("zapdb.aio.runtime.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
 
 

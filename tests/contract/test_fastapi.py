@@ -130,6 +130,7 @@ def test_rule_15_what_it_writes_without_the_handle_is_never_answered_200(
 ) -> None:
     """On SQLite the endpoint waits for the very block that waits for the endpoint."""
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 300)
     monkeypatch.setattr("zapdb.tables.session.WRITE", WRITE.within(0))
     app = make_app()
 

@@ -36,6 +36,7 @@ def db(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.4))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 400)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 400)
     monkeypatch.setattr("zapdb.catalog.cluster.leases.CATALOG", CATALOG.within(1.0))
     workspace.write(1, ITEMS)
     return workspace.open()
@@ -142,6 +143,7 @@ def test_rule_07_a_change_gets_through_a_stream_of_writers(
     monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(GUARD_SECONDS))
     monkeypatch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 250)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 1_000 * GUARD_SECONDS)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 1_000 * GUARD_SECONDS)
     writer_db, storage = workspace.open(), workspace.connect()
     # SQLite has no queue: who asks again at once may keep the others out.
     pause = 0.0 if workspace.engine == "postgresql" else 0.005
@@ -245,6 +247,7 @@ def test_rule_07_a_writer_that_began_before_a_change_of_state(
 ) -> None:
     monkeypatch.setattr("zapdb.storage.postgresql.GATE", GATE.within(GUARD_SECONDS))
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 1_000 * GUARD_SECONDS)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 1_000 * GUARD_SECONDS)
     storage = workspace.connect()
     operation = {"activation": ADD_COLOR, "index": INDEX_SIZE, "eviction": None}[change]
     if operation is not None:

@@ -197,6 +197,7 @@ def test_rule_07_an_index_does_not_begin_while_an_older_writer_is_under_way(
         patch.setattr("zapdb.storage.postgresql.GATE", GATE.within(0.3))
         patch.setattr("zapdb.storage.postgresql.GATE_LOCK_TIMEOUT_MS", 50)
         patch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
+        patch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 300)
         patch.setattr("zapdb.catalog.cluster.leases.CATALOG", CATALOG.within(1.0))
         plain.table("items").insert(id=2, title="Bread", size=2)
         with pytest.raises((GateTimeout, TransactionConflict)):

@@ -380,6 +380,7 @@ def test_a_writer_waits_for_the_one_before_it_and_not_for_ever(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 300)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 300)
     monkeypatch.setattr("zapdb.tables.session.WRITE", WRITE.within(0.3))
     workspace.write(1, ITEMS)
     db, other = workspace.open(), workspace.open()
@@ -525,6 +526,7 @@ def test_rule_16_write_back_waits_for_nobody(
         seen: list[str] = []
         # One that waited would wait for this block, or for longer than the guard.
         monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
+        monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 2_000 * GUARD_SECONDS)
         reader = threading.Thread(target=lambda: seen.append(db.table("items").get(1).title))
         reader.start()
         finish(reader)

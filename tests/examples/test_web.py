@@ -205,6 +205,7 @@ def test_errors_are_answered_by_what_a_client_can_do_about_them(
 ) -> None:
     monkeypatch.setattr("zapdb.storage.pool.CONNECTION_WAIT_SECONDS", 0.2)
     monkeypatch.setattr("zapdb.storage.sqlite.BUSY_TIMEOUT_MS", 200)
+    monkeypatch.setattr("zapdb.storage.pool.BUSY_TIMEOUT_MS", 200)
     monkeypatch.setattr("zapdb.tables.session.WRITE", WRITE.within(0))
     db = zapdb.open(place.address, migrations=MIGRATIONS, max_connections=2)
     with db, framework(db, monkeypatch) as port, Client(port) as client:
