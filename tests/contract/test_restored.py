@@ -533,7 +533,7 @@ class State:
     """The colour of each, None where there is none."""
     numbers: list[int] = field(default_factory=list)
     log: tuple[str, ...] = ()
-    """The changes, by words that are said once."""
+    """The changes and events, by words that are said once; those of `TITLE` are titles."""
     marks: dict[int, int] = field(default_factory=dict)
     """When each process came, or drew numbers last."""
 
@@ -552,6 +552,7 @@ class Process:
     """When it came, or drew numbers last: it writes only where the database knows that."""
 
 
+TITLE = "word"
 COLOURS: dict[str | None, Any] = {None: None, RED: "red", BLUE: "blue", SEVEN: 7}
 
 
@@ -561,7 +562,7 @@ class Life:
     def __init__(self, place: Workspace, backups: Backups, seed: int) -> None:
         self.place, self.backups, self.random = place, backups, random.Random(seed)
         self.now = itertools.count(1)
-        self.words = map("word {}".format, itertools.count(1))
+        self.words = itertools.count(1)
         self.state = State()
         self.kept: list[tuple[Path, State]] = []
         self.processes: list[Process] = []
@@ -591,6 +592,7 @@ class Life:
     def migrate(self) -> None:
         if self.state.second is not None:
             return
+        self.say("migration")
         self.state.second = self.random.choice([RED, BLUE, SEVEN])
         self.place.write(2, self.state.second)
         self.add_process(self.state.second)
@@ -613,7 +615,7 @@ class Life:
 
     def insert(self) -> None:
         process, key = self.random.choice(self.processes), self.random.randrange(1_000)
-        word = next(self.words)
+        word = f"{TITLE} {next(self.words)}"
 
         def insert() -> None:
             process.db.table("items").insert(id=key, title=word)
@@ -621,6 +623,9 @@ class Life:
         if key not in self.state.items and self.write(process, insert):
             self.state.items[key] = COLOURS[self.state.second]
             self.state.log += (word,)
+
+    def say(self, what: str) -> None:
+        self.state.log += (f"{what} {next(self.words)}",)
 
     def draw(self) -> None:
         process, key = self.random.choice(self.processes), len(self.state.numbers) + 1
@@ -636,7 +641,7 @@ class Life:
 
         if self.write(process, insert):
             self.state.numbers += drawn
-            self.state.log += ("",)
+            self.say("ticket")
 
     def write(self, process: Process, act: Callable[[], None]) -> bool:
         if not self.knows(process):
@@ -654,16 +659,17 @@ class Life:
             return
         bookmark, log = self.random.choice(self.bookmarks)
         with zapdb.open(self.place.address) as db:
-            if log and self.state.log[: len(log)] != log:
+            if self.state.log[: len(log)] != log:
                 with pytest.raises(UsageError):
                     list(db.change_log.read(bookmark))
                 return
             found = [
-                getattr(change.after, "title", "")
+                getattr(change.after, "title", "ticket")
                 for change in db.change_log.read(bookmark)
                 if isinstance(change, RecordChange)
             ]
-            assert tuple(found) == self.state.log[len(log) :]
+            later = [word for word in self.state.log[len(log) :] if "migration" not in word]
+            assert found == [word if TITLE in word else "ticket" for word in later]
 
     def watch(self) -> None:
         for process in self.processes:
