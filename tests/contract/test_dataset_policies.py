@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import random
+import re
 import subprocess
 import threading
 from contextlib import suppress
@@ -135,11 +136,11 @@ def check_whole(db: Database) -> None:
     assert sorted(r.id for r in items.using("by_title")) == [r.id for r in items.scan()]
 
 
-# --- block ----------------------------------------------------------------------------------------
+# --- rebuild --------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("held_back")
-def test_rule_26_block_builds_another_table_of_entries_and_scans_meanwhile(
+def test_rule_26_rebuilding_builds_another_table_of_entries_and_scans_meanwhile(
     workspace: Workspace, db: Database
 ) -> None:
     assert db.admin.setting("on_dataset_change", table="items", index="by_title") == "rebuild"
@@ -445,6 +446,13 @@ def test_rule_26_background_is_refused_for_unique_indexes(workspace: Workspace) 
         assert caught.value.context["index"] == "one_title"
         assert "--table items --index one_title" in str(caught.value.hint)
     assert dump(workspace) == before
+    command = re.search(
+        r"zapdb settings set (\w+) (\w+) --table (\w+) --index (\w+)", str(caught.value.hint)
+    )
+    assert command is not None
+    name, value, table, index = command.groups()
+    db.admin.set_setting(name, value, table=table, index=index)  # what the hint says can be done
+    db.admin.set_setting(name, None, table=table, index=index)
     db.admin.set_setting("on_dataset_change", "rewrite", table="items", index="by_title")
     db.admin.set_setting(
         "on_dataset_change", "rebuild"

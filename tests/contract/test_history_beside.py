@@ -70,7 +70,7 @@ def erase_half(_: Workspace, db: Database) -> None:
     with take_over_store(db._storage, tenant) as working:
         with db._session.reading() as connection:
             catalog = working.load_catalog(connection)
-            table = erasing.find_erasable(connection, catalog, "items")
+            table = erasing.find_erasure_target(connection, catalog, "items")
         erasing.begin_erasure(working, table, erasing._encode_key(catalog, table, [GONE]))
 
 

@@ -37,7 +37,7 @@ RAW: dict[str, str] = {
     "zapdb/tables/discarding.py:Discarding._delete": "a damaged record is kept as it is",
     "zapdb/past/files/log_batches.py:open_batches": HANDED_ON,
     "zapdb/jobs/repair.py:_find_missing": DATA,
-    "zapdb/transfer/mirror/source_rows.py:read_baseline": SERVER,
+    "zapdb/transfer/mirror/source_rows.py:read_log_snapshot": SERVER,
     "zapdb/storage/archives.py:delete_archives": PARAMETERS,
     "zapdb/storage/storage.py:Storage.now_us": SERVER,
     "zapdb/storage/blobs.py:BlobStatements.check": BLOBS,

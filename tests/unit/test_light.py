@@ -50,7 +50,7 @@ def test_what_is_not_needed_is_not_loaded(statement: str, unwanted: set[str]) ->
     assert done.stdout.splitlines()[-1:] == ["[]"], done.stdout + done.stderr
 
 
-OF_EACH_COMMAND = {"commands", "did_you_mean_command", "output", "program", "suspects"}
+OF_EACH_COMMAND = {"commands", "did_you_mean_command", "output", "program", "sensitive_arguments"}
 
 
 @pytest.mark.parametrize(

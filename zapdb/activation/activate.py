@@ -311,7 +311,7 @@ def set_position(connection: Connection, tenant: int, position: int) -> None:
     raise_catalog_version(connection, tenant)
 
 
-def precompute_fingerprints(schema: Schema) -> None:
+def warm_dataset_fingerprints(schema: Schema) -> None:
     """Compute the fingerprints that an activation will need, before it takes the gate."""
     for table in schema:
         for index in table.indexes:

@@ -16,9 +16,9 @@ from zapdb.activation.activate import (
     find_kept,
     find_layout,
     is_same_layout,
-    precompute_fingerprints,
     reconcile_constraints,
     set_position,
+    warm_dataset_fingerprints,
 )
 from zapdb.activation.tenant_catalog import (
     OngoingRollback,
@@ -97,7 +97,7 @@ def start_rollback(
             "a squash cannot be rolled back: the database begins with it",
             migration=newest.label,
         )
-    precompute_fingerprints(newest.before)
+    warm_dataset_fingerprints(newest.before)
     with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, lease)
         _require_unused(connection, newest, evict=evict)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from zapdb.activation.activate import activate, precompute_fingerprints
+from zapdb.activation.activate import activate, warm_dataset_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
 from zapdb.catalog.cluster import leases
@@ -144,7 +144,7 @@ def migrate_up(
         require_proven(added)
         require_level(storage, level_of(added))
         for migration in checked.migrations:
-            precompute_fingerprints(migration.after)
+            warm_dataset_fingerprints(migration.after)
         target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
         if catalog.position < target:
             done, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)
@@ -319,7 +319,7 @@ def _jump(
         if target <= catalog.position:
             return None, blocked
         require_schema_changes_allowed(connection, tenant)
-    precompute_fingerprints(catalog.chain.schema_at(target))
+    warm_dataset_fingerprints(catalog.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(TransactionMode.DDL) as connection:
         # Taken and released in one transaction, so no other one sees it held.

@@ -264,7 +264,7 @@ def _taking_the_same(method: Callable[..., Any], call: F, *, is_awaited: bool) -
     return cast(F, made)
 
 
-class Closed(Protocol):
+class AsyncClosable(Protocol):
     """What a block closes at its end."""
 
     async def __aenter__(self) -> Any: ...
@@ -272,8 +272,8 @@ class Closed(Protocol):
     async def __aexit__(self, *_: object) -> None: ...
 
 
-C = TypeVar("C", bound=Closed)
-C_co = TypeVar("C_co", bound=Closed, covariant=True)
+C = TypeVar("C", bound=AsyncClosable)
+C_co = TypeVar("C_co", bound=AsyncClosable, covariant=True)
 
 
 class OpeningBlock(Coroutine[Any, Any, C_co]):

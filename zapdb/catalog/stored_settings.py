@@ -167,7 +167,7 @@ def _check_policies(connection: Connection, name: str, scope: Scope) -> None:
                     table=table.name,
                     index=index.name,
                     hint="until it is done, equal values could have unequal keys; first "
-                    f"run `zapdb settings set {name} block --table {table.name} "
+                    f"run `zapdb settings set {name} rebuild --table {table.name} "
                     f"--index {index.name}`",
                 )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from zapdb.cli.suspects import SUSPECT
+from zapdb.cli.sensitive_arguments import SUSPECT
 from zapdb.errors import UsageError
 from zapdb.storage.addresses import HIDDEN, read_address, show_address
 

@@ -18,7 +18,7 @@ from zapdb.cli.record_commands import read_key
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.log.change_log import Bookmark
-from zapdb.past.files.erasing import HistoryErasure, find_erasable
+from zapdb.past.files.erasing import HistoryErasure, find_erasure_target
 from zapdb.past.files.manifest_files import list_manifests
 from zapdb.past.files.purge import HistoryPurge
 from zapdb.past.files.repairing import HistoryRepair, show_repair
@@ -317,7 +317,7 @@ def _name_erased(key: list[str] | None, fields: list[str] | None) -> str:
 
 def _find_schema(db: Database, name: str) -> TableSchema:
     with db._storage.transaction(TransactionMode.READ) as connection:
-        return find_erasable(connection, db._catalog, name).schema
+        return find_erasure_target(connection, db._catalog, name).schema
 
 
 def _write_proof(output: Output, done: HistoryErasure) -> None:

@@ -21,7 +21,7 @@ from zapdb.cli.commands import (
     show_help_without_command,
 )
 from zapdb.cli.output import print_note, report_error
-from zapdb.cli.suspects import find_suspects
+from zapdb.cli.sensitive_arguments import find_suspects
 from zapdb.errors import EXIT_ERROR, MissingExtra, UsageError, ZapdbError
 from zapdb.logs import log_as_json
 from zapdb.release import __version__

@@ -155,7 +155,7 @@ def _explaining_end() -> Iterator[None]:
         ) from error
 
 
-def receive(raw: bytes) -> Any:
+def unpickle_sent(raw: bytes) -> Any:
     """Unpickle an object and its state; raises `ModuleNotFoundError` that names this process.
 
     Spark puts the archives of `--py-files` on the path of all its processes but the one that plans
@@ -171,7 +171,7 @@ def receive(raw: bytes) -> Any:
         if archives:
             sys.path[1:1] = archives
             importlib.invalidate_caches()
-            return receive(raw)
+            return unpickle_sent(raw)
         message = (
             f"{missing}: this process of Spark has no zapdb, or lacks a package that zapdb needs"
             f" (host {socket.gethostname()}, process {os.getpid()}, Python {sys.executable})."
@@ -185,7 +185,7 @@ def receive(raw: bytes) -> Any:
     return made
 
 
-receive.__module__ = "__main__"
+unpickle_sent.__module__ = "__main__"
 """So Spark's pickler sends the function itself: of another module, it would send the name."""
 
 
@@ -194,7 +194,7 @@ class Sent:
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = cloudpickle.dumps((type(self), self.__dict__))  # type: ignore[no-untyped-call]  # it has no types
-        return receive, (state,)
+        return unpickle_sent, (state,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from zapdb.sql.relations import (
     TIME,
     Relation,
     SqlRow,
-    describe_components,
+    describe_index_columns,
     to_revision_row,
 )
 from zapdb.storage import Connection
@@ -94,7 +94,7 @@ def _read_indexes(_: PastSession, __: Connection, catalog: TenantCatalog) -> Ite
     for descriptor in catalog.tables.values():
         table = descriptor.schema
         for one in table.indexes:
-            components = describe_components(table, one)
+            components = describe_index_columns(table, one)
             yield (table.name, one.name, one.number, components, one.unique, *[None] * 4)
 
 

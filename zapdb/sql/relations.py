@@ -165,7 +165,7 @@ def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[Sq
                 descriptor.schema.name,
                 index.index.name,
                 index.index.number,
-                describe_components(descriptor.schema, index.index),
+                describe_index_columns(descriptor.schema, index.index),
                 index.index.unique,
                 index.state,
                 index.is_mismatched,
@@ -174,7 +174,7 @@ def _read_indexes(connection: Connection, catalog: TenantCatalog) -> Iterable[Sq
             )
 
 
-def describe_components(table: TableSchema, index: Index) -> list[dict[str, Any]]:
+def describe_index_columns(table: TableSchema, index: Index) -> list[dict[str, Any]]:
     """What an index has of its table, as plain data."""
     return [
         {

@@ -71,7 +71,7 @@ def _list_of_loop(loop: asyncio.AbstractEventLoop) -> list[OpenTransaction]:
     return [one for one in found if one.is_of_loop(loop)]
 
 
-def find_blocker(
+def find_blocking_transaction(
     stuck: Collection[OpenTransaction], connection: Connection, blocking: Collection[int]
 ) -> OpenTransaction | None:
     """Return the first transaction that is one of these sessions of the connection's server."""
@@ -134,7 +134,7 @@ class LoopWatch:
                 OSError,
             ):  # the server cannot be reached, which the statement reports, too
                 return
-            met = find_blocker(stuck, self._connection, blocking)
+            met = find_blocking_transaction(stuck, self._connection, blocking)
             if met is None:
                 continue
             with self._cancelling:

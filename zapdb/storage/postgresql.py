@@ -58,7 +58,7 @@ from zapdb.storage.home_schema import (
     make_cursor_class,
     split_schema,
 )
-from zapdb.storage.loop_watch import find_blocker, refuse_waiting, watch_loop
+from zapdb.storage.loop_watch import find_blocking_transaction, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PipelineQueue
 from zapdb.storage.postgresql_dialect import PostgreSQLDialect
@@ -385,7 +385,7 @@ class PostgreSQL(StorageEngine):
         """Raise `UsageError` if the gate's holder is a transaction that waits for this call."""
         backends = {holder.backend for holder in holders}
         stuck = connection.storage.pool.find_stuck()
-        blocker = find_blocker(stuck, connection, backends)
+        blocker = find_blocking_transaction(stuck, connection, backends)
         if blocker is not None:
             raise refuse_waiting(blocker)
 

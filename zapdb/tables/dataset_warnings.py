@@ -37,7 +37,7 @@ def _describe(bound: BoundTable) -> Iterator[str]:
             yield f"nobody keeps the index {index.name} until `zapdb reindex run`"
 
 
-def warn_if_affected(bound: BoundTable, plan: MakeQueryPlan) -> None:
+def warn_if_index_is_rewritten(bound: BoundTable, plan: MakeQueryPlan) -> None:
     """Warn of a query that would be read by an index that is being rewritten."""
     indexes, rewritten = bound.adapter.indexes, bound.adapter.rewritten
     if not rewritten:

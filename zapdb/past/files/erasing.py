@@ -69,7 +69,7 @@ logger = logging.getLogger("zapdb.history")
 
 
 @dataclass(frozen=True, slots=True)
-class ErasedTable:
+class ErasureTarget:
     """A table from which a record is erased; one that was dropped has no `active` descriptor."""
 
     schema: TableSchema
@@ -83,7 +83,7 @@ class ErasedTable:
         return self.schema.number
 
 
-def find_erasable(connection: Connection, catalog: TenantCatalog, name: str) -> ErasedTable:
+def find_erasure_target(connection: Connection, catalog: TenantCatalog, name: str) -> ErasureTarget:
     """Return the table of a name, else the last one that had it; raises `UnknownName`."""
     log = read_log(connection, catalog.tenant, name)
     fields = {field.number: field.type for entry in log for field in entry.schema.fields}
@@ -93,10 +93,10 @@ def find_erasable(connection: Connection, catalog: TenantCatalog, name: str) -> 
     active = next((d for d in catalog.tables.values() if d.schema.number == number), None)
     if active is not None:
         schema = active.schema
-    return ErasedTable(schema, tuple(sorted(fields)), large, active is not None)
+    return ErasureTarget(schema, tuple(sorted(fields)), large, active is not None)
 
 
-def begin_erasure(working: StoreWriter, table: ErasedTable, key: bytes) -> Erasure:
+def begin_erasure(working: StoreWriter, table: ErasureTarget, key: bytes) -> Erasure:
     """Delete a record's past from the database, and store what is left to be done in files.
 
     Raises `UsageError` while the record exists, or a follower of the change log has not read its
@@ -174,7 +174,7 @@ def erase_record(
     with take_over_store(storage, tenant) as working:
         with storage.transaction(TransactionMode.READ) as connection:
             catalog = working.load_catalog(connection)
-            table = find_erasable(connection, catalog, name)
+            table = find_erasure_target(connection, catalog, name)
         begun = begin_erasure(working, table, _encode_key(catalog, table, key))
         done = next(e for e in finish_erasures(working, now=now) if e.id == begun.id)
     return _make_proof(storage, table, done, table.large)
@@ -195,7 +195,7 @@ def erase_fields(
         with storage.transaction(TransactionMode.READ) as connection:
             working.load_in(connection)
             catalog = working.load_catalog(connection)
-            table = find_erasable(connection, catalog, name)
+            table = find_erasure_target(connection, catalog, name)
         numbers = _find_fields(working, table, fields)
         encoded = None if key is None else _encode_key(catalog, table, key)
         begun = begin_field_erasure(working, table, numbers, encoded)
@@ -219,7 +219,7 @@ def sweep_unowned(storage: Storage, proof: HistoryErasure) -> HistoryErasure:
 
 
 def _make_proof(
-    storage: Storage, table: ErasedTable, done: Erasure, large: Collection[int]
+    storage: Storage, table: ErasureTarget, done: Erasure, large: Collection[int]
 ) -> HistoryErasure:
     sweep_retired(storage)
     connection, tenant = storage.connection(), done.tenant
@@ -240,7 +240,9 @@ def _make_proof(
     )
 
 
-def _find_fields(working: StoreWriter, table: ErasedTable, names: Sequence[str]) -> tuple[int, ...]:
+def _find_fields(
+    working: StoreWriter, table: ErasureTarget, names: Sequence[str]
+) -> tuple[int, ...]:
     """Return the numbers of fields by the names that they have, or else had last. Raises
     `UnknownField`, and `UsageError` for fields of the key."""
     known = dict[str, int]()
@@ -261,7 +263,7 @@ def _find_fields(working: StoreWriter, table: ErasedTable, names: Sequence[str])
 
 
 def begin_field_erasure(
-    working: StoreWriter, table: ErasedTable, fields: tuple[int, ...], key: bytes | None
+    working: StoreWriter, table: ErasureTarget, fields: tuple[int, ...], key: bytes | None
 ) -> Erasure:
     """Store that the past values of fields are to be erased, of one record or all.
 
@@ -284,7 +286,7 @@ def begin_field_erasure(
 def _require_converted(
     connection: Connection,
     working: StoreWriter,
-    table: ErasedTable,
+    table: ErasureTarget,
     fields: tuple[int, ...],
     key: bytes | None,
 ) -> None:
@@ -307,7 +309,7 @@ def _require_converted(
         )
 
 
-def _require_followed(connection: Connection, working: StoreWriter, table: ErasedTable) -> None:
+def _require_followed(connection: Connection, working: StoreWriter, table: ErasureTarget) -> None:
     """Raise `HistoryBehind` if the table's files are still to be converted by a migration: it would
     be run on what is left of the values."""
     loaded = working.load_in(connection)
@@ -328,7 +330,7 @@ def _require_followed(connection: Connection, working: StoreWriter, table: Erase
         )
 
 
-def _encode_key(catalog: TenantCatalog, table: ErasedTable, key: Sequence[Any]) -> bytes:
+def _encode_key(catalog: TenantCatalog, table: ErasureTarget, key: Sequence[Any]) -> bytes:
     names = [field.name for field in table.schema.key_fields]
     if len(key) != len(names):
         raise UsageError(
@@ -343,7 +345,7 @@ def _encode_key(catalog: TenantCatalog, table: ErasedTable, key: Sequence[Any]) 
 
 
 def _require_gone(
-    connection: Connection, working: StoreWriter, table: ErasedTable, key: bytes
+    connection: Connection, working: StoreWriter, table: ErasureTarget, key: bytes
 ) -> None:
     if not table.is_active:
         return
@@ -357,7 +359,7 @@ def _require_gone(
 
 
 def _require_read(
-    connection: Connection, working: StoreWriter, table: ErasedTable, key: bytes
+    connection: Connection, working: StoreWriter, table: ErasureTarget, key: bytes
 ) -> None:
     """Raise `UsageError` for followers that would never hear that the record was deleted."""
     log, moments = working.log, working.moments
@@ -387,7 +389,7 @@ def _list_bookmarks(connection: Connection, tenant: int) -> list[tuple[str, Book
 
 
 def _hide_in_bookmarks(
-    connection: Connection, working: StoreWriter, table: ErasedTable, key: bytes
+    connection: Connection, working: StoreWriter, table: ErasureTarget, key: bytes
 ) -> None:
     """Put bookmarks directly behind a change of the record behind the one before, which is the
     same place now; a bookmark has the key of its change."""
@@ -403,7 +405,7 @@ def _hide_in_bookmarks(
 
 
 def _delete(
-    connection: Connection, working: StoreWriter, table: ErasedTable, key: bytes
+    connection: Connection, working: StoreWriter, table: ErasureTarget, key: bytes
 ) -> tuple[ErasureProof, LoggedChanges]:
     """Delete what the database has of a record that is not in its table any more; return what that
     was, and the changes that moments count."""
@@ -429,7 +431,7 @@ def _delete(
 
 
 def _take_archived_record(
-    connection: Connection, working: StoreWriter, table: ErasedTable, key: bytes
+    connection: Connection, working: StoreWriter, table: ErasureTarget, key: bytes
 ) -> list[bytes]:
     """Delete the record from a table that was dropped, and whose records were kept; return it."""
     if table.is_active or table.number not in list_record_tables(connection):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from zapdb.errors import UnknownName, UsageError, suggest
-from zapdb.tables.dataset_warnings import warn, warn_if_affected
+from zapdb.tables.dataset_warnings import warn, warn_if_index_is_rewritten
 from zapdb.tables.eager_loading import Include, names_of
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.choosing import Planner, UnionPlan, make_plan
@@ -110,7 +110,9 @@ class Selection(msgspec.Struct, frozen=True):
             warn(bound, find_index(bound, self.pinned.number, self.pinned.name))
             return
         table = bound.adapter.schema
-        warn_if_affected(bound, lambda keys: make_plan(table, keys, self.predicate, ordering))
+        warn_if_index_is_rewritten(
+            bound, lambda keys: make_plan(table, keys, self.predicate, ordering)
+        )
 
 
 EVERY_RECORD: Final = Selection()

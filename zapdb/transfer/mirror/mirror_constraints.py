@@ -18,8 +18,8 @@ from zapdb.transfer.mirror.target import (
     KEY_PREFIX,
     Constraint,
     ConstraintChange,
+    NotNullConstraint,
     PlainForeignKey,
-    RequiredColumns,
     TargetSession,
 )
 from zapdb.transfer.plain_tables import PlainTable, list_references, plan_plain_table
@@ -51,7 +51,7 @@ def find_lacking(session: TargetSession, state: MirrorState, catalog: TenantCata
         there = session.required_columns(name)
         required = [c.name for c in plan.columns if not c.optional and c.name not in there]
         if required:
-            lacking.append(RequiredColumns(name, tuple(required)))
+            lacking.append(NotNullConstraint(name, tuple(required)))
     if not session.has_foreign_keys:
         return Lacking(tuple(lacking))
     ours = kept.values() if session.only_declares_keys else state.tables.values()

@@ -23,8 +23,8 @@ from zapdb.transfer.mirror.mirror_constraints import drop_foreign_keys
 from zapdb.transfer.mirror.source_rows import (
     list_mirrored,
     plan_of,
-    read_baseline,
     read_former_schema,
+    read_log_snapshot,
 )
 from zapdb.transfer.mirror.state import (
     Filling,
@@ -225,7 +225,7 @@ class StructureWork:
         with self.db.snapshot() as snap:
             snap._session.reload()
             wanted = list_mirrored(read_catalog(snap._session))
-            baseline = read_baseline(snap)
+            baseline = read_log_snapshot(snap)
             built = [wanted[n] for n in numbers if n in wanted]  # not dropped meanwhile
             if self.pace.is_job:
                 self.pace.expect(sum(snap.table(one.schema.name).count() for one in built))

@@ -68,7 +68,7 @@ def _fetch_some(
     return bound.records.find_many(connection, keys)
 
 
-def read_baseline(snap: Snapshot) -> LogSnapshot:
+def read_log_snapshot(snap: Snapshot) -> LogSnapshot:
     """Which transactions a snapshot sees."""
     session = snap._session
     with session.connected() as connection:

@@ -102,7 +102,7 @@ class PlainForeignKey:
 
 
 @dataclass(frozen=True, slots=True)
-class RequiredColumns:
+class NotNullConstraint:
     """Columns that are to be NOT NULL."""
 
     table: str
@@ -113,7 +113,7 @@ class RequiredColumns:
         return f"NOT NULL of {', '.join(self.columns)}"
 
 
-Constraint = PlainForeignKey | RequiredColumns
+Constraint = PlainForeignKey | NotNullConstraint
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class ConstraintChange:
     @classmethod
     def adding(cls, constraints: Sequence[Constraint]) -> ConstraintChange:
         """The change that adds constraints of one table."""
-        required = [one.columns for one in constraints if isinstance(one, RequiredColumns)]
+        required = [one.columns for one in constraints if isinstance(one, NotNullConstraint)]
         keys = [one for one in constraints if isinstance(one, PlainForeignKey)]
         return cls(required=tuple(chain.from_iterable(required)), added=tuple(keys))
 
