@@ -4,8 +4,11 @@ counts, and `explain` says which."""
 from __future__ import annotations
 
 import random
+import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from tests.contract.stored_pasts import (
     write_some,
 )
 from tests.contract.tables import INDEX_SIZE, ITEMS
-from tests.support import Workspace
+from tests.support import GUARD_SECONDS, Workspace
 from zapdb.database import Database
 from zapdb.log.rewound_records import RewoundStatements
 from zapdb.tables.queries.past_ways import FILES_LOOKUPS, Way, choose_way, most_lookups
@@ -202,3 +205,55 @@ def test_files_that_fail_are_not_missed(db: Database, tmp_path: Path) -> None:
         reading = db.at(moment).table("items").where().explain().past
         assert reading is not None
         assert reading.way == "rewound"
+
+
+@pytest.mark.parametrize("engine", ["postgresql"])
+@pytest.mark.parametrize("is_deleted_first", [False, True], ids=["before both", "between them"])
+def test_a_past_is_the_same_in_a_snapshot_that_is_older_than_one_read_before(
+    workspace: Workspace, is_deleted_first: bool
+) -> None:
+    """One past, two threads: what a reader has held of changes that another one does not see yet
+    tells that one nothing. The record is inserted with the lower number, behind its deletion."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("change_log", "on")
+    items, wanted = db.table("items"), list(range(1, 600))
+    items.insert_many([{"id": n, "title": f"t{n}"} for n in wanted])
+    past = db.at(next(db.moments()))
+    has_number, may_go_on, is_snap, is_read = (threading.Event() for _ in range(4))
+    found = list[list[int]]()
+
+    def insert_late() -> None:
+        with db.transaction() as tx:
+            tx.table("items").insert(id=50_000, title="first")
+            tx.table("items").find(50_000)  # it is sent
+            has_number.set()
+            assert may_go_on.wait(GUARD_SECONDS)
+            tx.table("items").insert(id=200, title="again")
+            tx.table("items").insert_many(
+                [{"id": 10_000 + n, "title": "more"} for n in range(2_500)]
+            )
+
+    def read_older() -> None:
+        with db.snapshot() as snapshot:
+            snapshot.table("items").count()
+            is_snap.set()
+            assert is_read.wait(GUARD_SECONDS)
+            found.append([record.id for record in past.table("items").scan()])
+
+    with ThreadPoolExecutor(2) as pool:
+        writer = pool.submit(insert_late)
+        assert has_number.wait(GUARD_SECONDS)
+        if is_deleted_first:
+            items.delete(200)
+        reader = pool.submit(read_older)
+        assert is_snap.wait(GUARD_SECONDS)
+        if not is_deleted_first:
+            items.delete(200)
+        may_go_on.set()
+        writer.result()
+        assert len(list(islice(past.table("items").scan(), 320))) == 320
+        is_read.set()
+        reader.result()
+    found.append([record.id for record in past.table("items").scan()])
+    assert found == [wanted, wanted]

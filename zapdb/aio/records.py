@@ -71,6 +71,7 @@ class AsyncRecords(AsyncIterator[T]):
         while not self._here:
             failure, self._failure = self._failure, None
             if failure is not None:
+                self._require_alive()  # closing may have made it fail
                 raise failure
             if self._is_over:
                 raise StopAsyncIteration

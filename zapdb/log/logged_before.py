@@ -118,9 +118,13 @@ class LoggedBefore:
             return {key: self._before[key] for key in keys[start:stop]}
 
     def _read_part(self, connection: Connection, most: int) -> int:
-        """Read up to so many changes, in the order of their numbers; returns how many there are."""
+        """Read up to so many changes, in the order of their numbers; returns how many there are. A
+        reader in an older snapshot than an earlier reader's reads none, as if there were too
+        many: it does not know of all that is held."""
         is_numbered, place = self._log.is_numbered, self._place
         snapshot = EMPTY_SNAPSHOT if is_numbered else self._read_snapshot(connection)
+        if not snapshot.shows_all_of(self._seen):
+            return most
         mark, column = self._log.storage.placeholder, "c.transaction_number"
         behind = f"({column}, c.table_number, c.key) > ({mark}, {mark}, {mark})"
         if not is_numbered:
@@ -138,12 +142,10 @@ class LoggedBefore:
         )
         self._count += len(rows)
         self._hold(connection, [row for row in rows if row[1] == self._table and row[3]])
-        seen = self._seen
-        if (snapshot.xmax, snapshot.lowest) >= (seen.xmax, seen.lowest):
-            self._seen = snapshot
-            if rows:
-                number, table, key = rows[-1][:3]
-                self._place = _Place(as_number(number), as_number(table), as_bytes(key))
+        self._seen = snapshot
+        if rows:
+            number, table, key = rows[-1][:3]
+            self._place = _Place(as_number(number), as_number(table), as_bytes(key))
         return len(rows)
 
     def _hold(self, connection: Connection, rows: Sequence[Sequence[Any]]) -> None:

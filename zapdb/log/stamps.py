@@ -56,6 +56,11 @@ class LogSnapshot:
         """The lowest transaction that has not ended in it."""
         return min((self.xmax, *self.running))
 
+    def shows_all_of(self, other: LogSnapshot) -> bool:
+        """Whether all transactions that have ended in another one have ended in this one."""
+        running = {number for number in self.running if number < other.xmax}
+        return self.xmax >= other.xmax and running <= {*other.running}
+
     def __str__(self) -> str:
         """PostgreSQL's text form."""
         return f"{self.lowest}:{self.xmax}:{','.join(map(str, sorted(self.running)))}"
