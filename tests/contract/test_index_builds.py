@@ -222,7 +222,7 @@ def test_rule_07_without_the_gate_it_leaves_a_record_without_an_entry(
         run_to_end(other, only_job(other))
     assert ids(plain, 2) == []
     (report,) = plain.admin.verify()
-    assert "no entry in 'by_size'" in report.problems[0]
+    assert any("no entry in 'by_size'" in problem for problem in report.problems)
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])
@@ -272,7 +272,7 @@ def test_rule_07_a_lock_taken_after_the_snapshot_is_not_enough(
     writer.join()
     assert problems == []
     (report,) = plain.admin.verify()
-    assert "no entry in 'by_size'" in report.problems[0]
+    assert any("no entry in 'by_size'" in problem for problem in report.problems)
 
 
 # Writers by the dozen
@@ -391,7 +391,7 @@ def test_verification_tells_a_missing_entry_and_one_too_many(
         f" (SELECT record FROM {table} ORDER BY record DESC LIMIT 1)"
     )
     (report,) = db.admin.verify()
-    missing, besides = report.problems
+    besides, missing = report.problems
     assert "no entry in 'by_size'" in missing
     assert besides == "index 'by_size': entries that no record has: 1"
 

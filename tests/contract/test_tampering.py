@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -79,11 +79,10 @@ def fill(workspace: Workspace, past: Path) -> None:
         db.run(lambda tx: tx.table("towns").insert(id=2), token=True)
 
 
-def look_at_all(address: str) -> Iterator[Callable[[], object]]:
+def look_at_all(address: str) -> Generator[Callable[[], object]]:
     """What a program does with a database, one after the other."""
-    storage = connect(address)
-    yield lambda: verify_tenant(storage, 1)
-    storage.close()
+    with contextlib.closing(connect(address)) as storage:
+        yield lambda: verify_tenant(storage, 1)
     for read_only in (True, False):
         with zapdb.open(address, read_only=read_only) as db:
             items, towns = db.table("items"), db.table("towns")
@@ -122,8 +121,12 @@ def outcomes(address: str) -> Counter[str]:
 
     An error of storage would mean that the driver, or Python, stumbled over the row.
     """
+    with contextlib.closing(look_at_all(address)) as steps:
+        return count_outcomes(steps)
+
+
+def count_outcomes(steps: Iterator[Callable[[], object]]) -> Counter[str]:
     found = Counter[str]()
-    steps = look_at_all(address)
     while True:
         refused = error_of(lambda: found.update([next_of(steps, found)]))
         if refused is not None:

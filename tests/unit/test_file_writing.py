@@ -11,8 +11,6 @@ OWN = {
     "zapdb/files.py": "the one way",
     "zapdb/cli/program.py": "the null device, in place of a closed stream",
     "zapdb/past/files/history_file.py": "files of a history store, whose names zapdb makes",
-    "zapdb/past/files/manifest_files.py": "as those",
-    "zapdb/past/files/moving.py": "as those",
     "zapdb/storage/private_file.py": "a database of this process, in a directory of its own",
     "zapdb/datasets/collation.py": "a cache of the user",
     "zapdb/cli/skipped_file.py": "goes on where an earlier run ended; checked before",
