@@ -144,10 +144,24 @@ pip_install() { "$venv/bin/python" -m pip install --disable-pip-version-check -q
 
 # uv is sooner done than pip. It does not read how pip is configured here, but for certificates.
 has_uv=yes
+has_fetched=no
 uv_install() {
+    local -a uv_pip=("$venv/bin/uv" pip install -q --system-certs --python "$venv/bin/python")
     [ "$has_uv" = yes ] || return
     [ -x "$venv/bin/uv" ] || pip_install --no-compile "$uv" || return
-    UV_HTTP_TIMEOUT=180 "$venv/bin/uv" pip install -q --system-certs --python "$venv/bin/python" "$@"
+    # First from the cache alone. Where an index does not say how long its files last, as mirrors
+    # tend not to, uv fetches and builds anew all that has no wheel, and keeps what it had: 1.5 GB of
+    # pyspark each time.
+    "${uv_pip[@]}" --offline "$@" 2>/dev/null && return
+    has_fetched=yes
+    UV_HTTP_TIMEOUT=180 "${uv_pip[@]}" "$@"
+}
+
+# Removes what uv has put aside for something newer: a build is fetched once to be read, once to be
+# built. It does not wait for others that use the cache: the next set-up that fetches does it, too.
+prune_cache() {
+    [ "$has_fetched" = yes ] || return 0
+    UV_LOCK_TIMEOUT=1 "$venv/bin/uv" cache prune -q 2>/dev/null || true
 }
 
 install_packages() {
@@ -352,6 +366,7 @@ if [ "$wanted" != "$(cat "$venv/installed" 2>/dev/null)" ]; then
     install_readers
     [ "$icu_version" = wheel ] || replace_icu
     install_tzdata
+    prune_cache
     echo "$wanted" >"$venv/installed" # last, so that an interrupted installation is repeated
 fi
 
