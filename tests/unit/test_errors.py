@@ -82,6 +82,7 @@ def test_every_error_says_how_the_command_line_and_rpc_end() -> None:
         "FAILED_PRECONDITION",
         "ALREADY_EXISTS",
         "PERMISSION_DENIED",
+        "UNAUTHENTICATED",
     }
     statuses |= {"DATA_LOSS", "ABORTED", "UNAVAILABLE", "UNKNOWN", "RESOURCE_EXHAUSTED"}
     for kind in CLASSES:

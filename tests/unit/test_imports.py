@@ -30,7 +30,9 @@ ORDER = [
     {"typed"},
     {"database"},
     {"transfer"},
+    {"control"},
     {"aio", "spark", "testing"},
+    {"service"},
     {"cli", "models"},
 ]
 RANK = {layer: rank for rank, layers in enumerate(ORDER) for layer in layers}

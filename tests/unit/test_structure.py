@@ -53,6 +53,9 @@ HEAVY = {
 """Packages that a function may import, and why they are not imported with the module."""
 
 HEAVY_MODULES = {
+    "zapdb.database.opening": "all that applications use, which few commands need",
+    "zapdb.service.client": "grpc",
+    "zapdb.service.server": "grpc",
     "zapdb.tables.arrow": "pyarrow",
     "zapdb.past.reading.stored_moments": "pyarrow",
     "zapdb.past.reading.stored_audit": "pyarrow",

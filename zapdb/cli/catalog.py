@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation import IndexDescriptor, TableDescriptor, load_tenant_catalog
 from zapdb.activation.inspection import read_labels, read_log
 from zapdb.activation.pinning import FingerprintMatch, find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
@@ -19,6 +19,7 @@ from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.differences import difference_to_json, show_type, type_to_json, write_differences
 from zapdb.cli.output import Output, Part
 from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
+from zapdb.control import catalog
 from zapdb.datasets import Dataset
 from zapdb.errors import EXIT_ERROR, CorruptRecord, UnknownName, UsageError
 from zapdb.jobs.known_revisions import list_range_revisions
@@ -37,19 +38,19 @@ def catalog_list_command(options: TenantOptions, output: Output) -> None:
     With `--json`: `{position, migration, tables: [{table, number, key, fields, indexes, revision,
     layout_revision, fingerprint}]}`, with the names of fields and indexes.
     """
-    with options.opened() as (_, catalog):
-        states = list(catalog.tables.values())
+    with options.control() as control:
+        found = control.call(catalog.list_tables)
     columns = ("table", "key", "fields", "indexes", "revision", "fingerprint")
     rows = [
         (
-            (descriptor.schema.name, "bold"),
-            ", ".join(f.name for f in descriptor.schema.key_fields),
-            str(len(descriptor.schema.fields)),
-            str(len(descriptor.indexes)),
-            str(descriptor.revision),
-            format_fingerprint(fingerprint(descriptor.schema)),
+            (one.table, "bold"),
+            ", ".join(one.key),
+            str(len(one.fields)),
+            str(len(one.indexes)),
+            str(one.revision),
+            one.fingerprint,
         )
-        for descriptor in states
+        for one in found.tables
     ]
     output.table(
         columns,
@@ -58,17 +59,7 @@ def catalog_list_command(options: TenantOptions, output: Output) -> None:
         solid=("fingerprint",),
         empty="no tables",
     )
-    tables = [
-        _summarize(descriptor)
-        | {
-            "fields": [f.name for f in descriptor.schema.fields],
-            "indexes": [index.index.name for index in descriptor.indexes],
-        }
-        for descriptor in states
-    ]
-    output.document(
-        {"position": catalog.position, "migration": _newest_label(catalog), "tables": tables}
-    )
+    output.document(found)
 
 
 def _summarize(descriptor: TableDescriptor) -> dict[str, Any]:
@@ -80,10 +71,6 @@ def _summarize(descriptor: TableDescriptor) -> dict[str, Any]:
         "layout_revision": descriptor.layout_revision,
         "fingerprint": format_fingerprint(fingerprint(descriptor.schema)),
     }
-
-
-def _newest_label(catalog: TenantCatalog) -> str | None:
-    return catalog.chain.at(catalog.position).label if catalog.position else None
 
 
 def catalog_show_command(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,10 +17,18 @@ from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.control import Control, LocalControl, Target
 from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
 
 if TYPE_CHECKING:
     from zapdb.database import Database
+
+SERVICES: Final = ("grpc://", "grpcs://")
+
+
+def is_service(address: str) -> bool:
+    """Whether an address is that of a service, not of a database."""
+    return address.startswith(SERVICES)
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,26 @@ class DatabaseOptions:
     @property
     def tenant_name(self) -> str:
         return find_tenant_name(None)
+
+    @contextmanager
+    def control(self) -> Iterator[Control]:
+        """Whom the methods of the control plane are called on: the database, or a service if the
+        address is that of one (`grpcs://host:port`)."""
+        if is_service(self.address):
+            from zapdb.service.client import connected_control
+
+            with connected_control(self.address, self.tenant_name) as control:
+                yield control
+            return
+        with ExitStack() as ended, self.connected() as storage:
+
+            @cache
+            def open_database() -> Database:
+                from zapdb.database.opening import open_to_read
+
+                return ended.enter_context(open_to_read(self.address, self.tenant_name))
+
+            yield LocalControl(Target(storage, self.tenant_name, open_database))
 
     @contextmanager
     def connected(self) -> Iterator[Storage]:

@@ -76,6 +76,10 @@
     │   ├── WritesRefused                  this process may not write to the database
     │   ├── HistoryUnreachable             the directory of the history store can't be used
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
+    ├── ServiceError                       a service answered with an error of another release
+    │   ├── ServiceUnreachable (ConnectionError) no service answers at the address
+    │   ├── NotAuthenticated (PermissionError) the service does not know who calls
+    │   └── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
 Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
@@ -146,7 +150,11 @@ from zapdb.errors.running_errors import (
     LeaseHeld,
     LeaseLost,
     MissingExtra,
+    NotAllowed,
+    NotAuthenticated,
     RollbackInProgress,
+    ServiceError,
+    ServiceUnreachable,
     StorageError,
     TransactionConflict,
     UpdateConflict,
@@ -227,6 +235,8 @@ __all__ = [
     "ModelsMismatch",
     "MomentInFuture",
     "NewerStorageVersion",
+    "NotAllowed",
+    "NotAuthenticated",
     "NotExhaustive",
     "NotProven",
     "NotZapdb",
@@ -239,6 +249,8 @@ __all__ = [
     "SchemaChangesRefused",
     "SequenceExhausted",
     "ServedSchemaUnavailable",
+    "ServiceError",
+    "ServiceUnreachable",
     "SeveralRecords",
     "SqlError",
     "SqlLimitExceeded",

@@ -113,3 +113,30 @@ class MissingExtra(ZapdbError, ImportError):
             package=package,
             hint=f"pip install 'zapdb[{extra}]'",
         )
+
+
+class ServiceError(ZapdbError):
+    """What a service (`zapdb serve`) answered instead of an answer, and no error below says."""
+
+    code = "service"
+
+
+class ServiceUnreachable(ServiceError, ConnectionError):
+    """No service answers at the address, or not in time."""
+
+    code = "service.unreachable"
+    rpc_status = "UNAVAILABLE"
+
+
+class NotAuthenticated(ServiceError, PermissionError):
+    """The service does not know who calls: the token is missing, expired, or another service's."""
+
+    code = "service.not_authenticated"
+    rpc_status = "UNAUTHENTICATED"
+
+
+class NotAllowed(ServiceError, PermissionError):
+    """The principal lacks the scope that a method needs."""
+
+    code = "service.not_allowed"
+    rpc_status = "PERMISSION_DENIED"

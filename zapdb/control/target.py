@@ -1,0 +1,83 @@
+"""Whom a method asks, and how it is called: here, or on a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from zapdb.activation import TenantCatalog, schema_history_recovery
+from zapdb.catalog.cluster import ensure_database
+from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.tenants import find_tenant
+from zapdb.storage import Connection, Storage, TransactionMode, read_storage_version
+
+if TYPE_CHECKING:
+    from zapdb.database import Database
+
+P = ParamSpec("P")
+A = TypeVar("A")
+
+Json = Annotated[Any, "JSON"]
+"""Plain data, whatever is in it: a message has it as a text of JSON."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One tenant of a database. `open_database` opens it as applications do, and needs no closing:
+    whoever made the target closes it."""
+
+    storage: Storage
+    tenant_name: str
+    open_database: Callable[[], Database]
+
+    def require_rows(self) -> None:
+        """Raise `PendingMigrations` for a database that is empty or missing."""
+        ensure_database(self.storage, create=False)
+
+    def tenant(self) -> int:
+        """The number of the tenant; raises `UnknownName`, and the errors of `require_rows`."""
+        self.require_rows()
+        connection = self.storage.connection()
+        check_level(connection)
+        return find_tenant(connection, self.tenant_name).number
+
+    def catalog(self) -> TenantCatalog:
+        """What is active for the tenant; raises the errors of `tenant`."""
+        return schema_history_recovery.load_or_recover(self.storage, self.tenant())
+
+    def catalog_if_any(self) -> TenantCatalog | None:
+        """The same, or None if the database is empty or missing; nothing is created."""
+        return None if read_storage_version(self.storage) is None else self.catalog()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that reads all as of one moment."""
+        with self.storage.transaction(TransactionMode.READ) as connection:
+            yield connection
+
+
+class Control(Protocol):
+    """Calls methods: of a database that this process has opened, or of a service."""
+
+    def call(
+        self, method: Callable[Concatenate[Target, P], A], /, *args: P.args, **named: P.kwargs
+    ) -> A: ...
+
+
+class LocalControl:
+    """Calls methods in this process."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def call(
+        self, method: Callable[Concatenate[Target, P], A], /, *args: P.args, **named: P.kwargs
+    ) -> A:
+        return method(self._target, *args, **named)
+
+
+def method_name(method: Callable[..., Any]) -> str:
+    """`catalog.list_tables`."""
+    return f"{method.__module__.rpartition('.')[2]}.{method.__name__}"

@@ -1,0 +1,120 @@
+"""The methods of the service: each function of the control plane that it has, and who may call it.
+
+`list_tables` of `zapdb.control.catalog` is the method `/zapdb.v1.Catalog/ListTables`. Its request
+has the parameters of the function, and `tenant` and `min_seq`; its answer is the message of what
+the function returns, or a stream of messages if it returns an iterator.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from typing import Any, Final, Literal, get_args, get_origin
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+
+from zapdb.control import catalog
+from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
+
+PACKAGE: Final = "zapdb.v1"
+OF_EVERY_REQUEST: Final = frozenset({"tenant", "min_seq"})
+
+Scope = Literal[
+    "catalog:read",
+    "catalog:admin",
+    "cluster:read",
+    "cluster:join",
+    "cluster:admin",
+    "migrate:plan",
+    "migrate:apply",
+    "jobs:read",
+    "jobs:control",
+    "history:read",
+    "data:read",
+]
+"""What a principal may do with a tenant."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method of the service.
+
+    `is_look_up`: the answer is that of the catalog as of one seq, and nothing else, so it is kept
+    until the seq moves. `changes`: it changes something, so a repeated call with its idempotency
+    key is the same call. `shows_data`: its answer has values of records.
+    """
+
+    function: Callable[..., Any]
+    scope: Scope
+    is_look_up: bool = False
+    changes: bool = False
+    shows_data: bool = False
+
+    @cached_property
+    def service(self) -> str:
+        """The full name of its service, `zapdb.v1.Catalog`."""
+        module = self.function.__module__.rpartition(".")[2]
+        return f"{PACKAGE}.{module.capitalize()}"
+
+    @cached_property
+    def name(self) -> str:
+        """`ListTables`."""
+        return "".join(word.capitalize() for word in self.function.__name__.split("_"))
+
+    @property
+    def path(self) -> str:
+        return f"/{self.service}/{self.name}"
+
+    @cached_property
+    def descriptor(self) -> MethodDescriptor:
+        module = self.service.rpartition(".")[2].lower()
+        described = import_module(f"zapdb.service.proto.{module}_pb2").DESCRIPTOR
+        found = described.services_by_name[module.capitalize()].methods_by_name[self.name]
+        return typing.cast(MethodDescriptor, found)
+
+    @property
+    def request_class(self) -> type[Message]:
+        return GetMessageClass(self.descriptor.input_type)
+
+    @property
+    def answer_class(self) -> type[Message]:
+        return GetMessageClass(self.descriptor.output_type)
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The parameters behind the target."""
+        whole = inspect.signature(self.function)
+        return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+    @cached_property
+    def _hints(self) -> Mapping[str, Any]:
+        return typing.get_type_hints(self.function, include_extras=True)
+
+    @cached_property
+    def is_stream(self) -> bool:
+        return get_origin(self._hints["return"]) is Iterator
+
+    @cached_property
+    def request(self) -> MessageConversion:
+        """How named arguments become a request, and back."""
+        hints = {name: self._hints[name] for name in self.signature.parameters}
+        return parameter_conversion(hints, self.request_class, OF_EVERY_REQUEST)
+
+    @cached_property
+    def answer(self) -> MessageConversion:
+        """How an answer, or one of a stream, becomes a message, and back."""
+        hint = self._hints["return"]
+        return message_conversion(get_args(hint)[0] if self.is_stream else hint, self.answer_class)
+
+
+METHODS: Final = (Method(catalog.list_tables, "catalog:read", is_look_up=True),)
+BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
+BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {
+    method.function: method for method in METHODS
+}

@@ -1,0 +1,87 @@
+"""Errors as statuses with details, and back.
+
+The status is the one that docs/reference/errors.md has for the error. The details are the message
+`Error`, in the trailing metadata of the call: the client raises the same error as the database.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from zapdb import errors
+from zapdb.errors import (
+    Location,
+    NotAllowed,
+    NotAuthenticated,
+    ServiceError,
+    ServiceUnreachable,
+    ZapdbError,
+)
+from zapdb.service.proto.errors_pb2 import Error
+
+DETAILS: Final = "zapdb-error-bin"
+
+
+def _walk(cls: type[ZapdbError]) -> list[type[ZapdbError]]:
+    return [cls, *(found for sub in cls.__subclasses__() for found in _walk(sub))]
+
+
+CLASSES: Final = {cls.code: cls for cls in _walk(errors.ZapdbError)}
+
+
+async def fail(context: Any, error: ZapdbError) -> NoReturn:
+    """End a call with the status and the details of an error."""
+    await context.abort(
+        grpc.StatusCode[error.rpc_status],
+        error.message,
+        trailing_metadata=((DETAILS, to_message(error).SerializeToString()),),
+    )
+    raise AssertionError("abort returned")
+
+
+def to_message(error: ZapdbError) -> Error:
+    plain = error.to_json()
+    made = Error(
+        code=plain["code"],
+        message=plain["message"],
+        hint=plain["hint"],
+        context=plain["context"],
+    )
+    if error.location is not None:
+        made.file = error.location.file
+        made.line, made.column = error.location.line, error.location.column
+    return made
+
+
+def from_message(sent: Error) -> ZapdbError:
+    """The error that the database raised; one of a later release is a `ServiceError`."""
+    cls = CLASSES.get(sent.code, ServiceError)
+    place = Location(sent.file, sent.line, sent.column) if sent.HasField("file") else None
+    made = cls.__new__(cls)
+    ZapdbError.__init__(made, sent.message, hint=sent.hint, location=place, **dict(sent.context))
+    return made
+
+
+BY_STATUS: Final = {
+    grpc.StatusCode.UNAVAILABLE: ServiceUnreachable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ServiceUnreachable,
+    grpc.StatusCode.UNAUTHENTICATED: NotAuthenticated,
+    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
+}
+"""What a status says that comes without details, from the transport or from a proxy."""
+
+
+def from_call(failed: Any, address: str) -> ZapdbError:
+    """What a failed call says: the error that the service told, or else what its status means."""
+    for key, value in failed.trailing_metadata() or ():
+        if key == DETAILS:
+            return from_message(Error.FromString(value))
+    return BY_STATUS.get(failed.code(), ServiceError)(
+        "the service did not answer",
+        service=address,
+        status=failed.code().name,
+        cause=failed.details() or "",
+        hint="is `zapdb serve` running there, and do the certificates fit?",
+    )
