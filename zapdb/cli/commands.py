@@ -204,8 +204,8 @@ SUMMARIES: Final[Mapping[str, str]] = {
     "verify": "Check that migrations, schema histories, records, indexes, constraints and blobs "
     "are intact.",
     "sweep": "Remove large values that no record owns, and expired commit tokens.",
-    "serve": "Serve the catalog, the cluster, migrations, jobs and the past of a database over gRPC, "
-    "until interrupted.",
+    "serve": "Serve the catalog, the cluster, migrations, jobs and the past of a database over "
+    "gRPC, until interrupted.",
     "metrics": "Print positions, stale records, indexes, processes, leases and jobs as Prometheus "
     "text.",
 }
