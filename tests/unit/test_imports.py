@@ -12,7 +12,7 @@ from tests.sources import PACKAGE, ROOT, modules
 
 ORDER = [
     {"_native", "accelerator", "errors", "files", "formats", "limits", "printing", "release"}
-    | {"logs", "memo", "metrics"},
+    | {"answers", "logs", "memo", "metrics"},
     {"datasets"},
     {"values"},
     {"schema", "expressions"},

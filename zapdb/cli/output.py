@@ -12,7 +12,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, fields, is_dataclass
+from dataclasses import InitVar, dataclass, is_dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
+from zapdb.answers import to_json_object
 from zapdb.errors import InvalidMigration, UsageError, ZapdbError
 from zapdb.files import is_standard_output
 from zapdb.printing import one_line, printable
@@ -148,7 +149,7 @@ def as_plain(value: Any) -> Any:
     if hasattr(value, "__struct_fields__"):  # of msgspec, which not every command needs
         return {name: getattr(value, name) for name in value.__struct_fields__}
     if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
+        return to_json_object(value)
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, datetime):

@@ -8,10 +8,10 @@ what:
 |---|---|
 | `str`, `Literal`, `int`, `float`, `bool`, `bytes` | the scalar of that kind |
 | `datetime` | `int64`, microseconds since 1970-01-01 UTC |
-| a dataclass | a message |
+| a dataclass, or a struct of msgspec | a message |
 | a union of dataclasses | a message with a `oneof` of the classes' names in snake case |
 | `tuple`, `list`, `Sequence` | `repeated` |
-| `Mapping`, `dict` with keys of text | `map<string, …>` |
+| `Mapping`, `dict` with keys of text or numbers | `map<string, …>`, `map<uint64, …>` |
 | `Json` | `string`: a text of JSON |
 | any of these, or None | the same, `optional` |
 """
@@ -27,12 +27,14 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from msgspec import Struct
 
+from zapdb.answers import public_name
 from zapdb.control import Json
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -88,10 +90,14 @@ def parameter_conversion(
 
 def _conversion(hint: Any, descriptor: Descriptor) -> MessageConversion:
     if is_dataclass(hint):
-        hints = typing.get_type_hints(hint, include_extras=True)
-        known = {field.name: hints[field.name] for field in fields(hint)}
-        return _of_fields(known, typing.cast(Any, hint), getattr, descriptor)
-    return _of_union(get_args(hint), descriptor)
+        names = [field.name for field in fields(hint)]
+    elif isinstance(hint, type) and issubclass(hint, Struct):
+        names = list(hint.__struct_fields__)
+    else:
+        return _of_union(get_args(hint), descriptor)
+    hints = typing.get_type_hints(hint, include_extras=True)
+    known = {name: hints[name] for name in names}
+    return _of_fields(known, typing.cast(Any, hint), getattr, descriptor)
 
 
 def _of_fields(
@@ -102,25 +108,28 @@ def _of_fields(
     extra: frozenset[str] = frozenset(),
 ) -> MessageConversion:
     described = descriptor.fields_by_name
-    _require_same({*hints, *extra}, set(described), descriptor)
+    _require_same({*map(public_name, hints), *extra}, set(described), descriptor)
     message_class = _class_of(descriptor)
-    known = [(name, *_of_field(hint, described[name])) for name, hint in hints.items()]
+    known = [
+        (name, public_name(name), *_of_field(hint, described[public_name(name)]))
+        for name, hint in hints.items()
+    ]
 
     def write(value: Any) -> Message:
         held = {}
-        for name, conversion, _ in known:
+        for name, public, conversion, _ in known:
             found = get(value, name)
             if found is not None:
-                held[name] = conversion.write(found)
+                held[public] = conversion.write(found)
         return message_class(**held)
 
     def read(message: Any) -> Any:
         return make(
             **{
-                name: conversion.read(getattr(message, name))
-                if not may_lack or message.HasField(name)
+                name: conversion.read(getattr(message, public))
+                if not may_lack or message.HasField(public)
                 else None
-                for name, conversion, may_lack in known
+                for name, public, conversion, may_lack in known
             }
         )
 
@@ -183,6 +192,8 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
 
 
 def _of_part(hint: Any, field: FieldDescriptor) -> MessageConversion:
+    if get_origin(hint) is Annotated and hint not in SCALARS:
+        hint = get_args(hint)[0]  # what is said of it bounds values, and not what they are
     if get_origin(hint) is Literal:
         hint = type(get_args(hint)[0])
     if hint in SCALARS:
@@ -195,7 +206,7 @@ def _of_part(hint: Any, field: FieldDescriptor) -> MessageConversion:
 
 
 def _of_scalar(hint: Any) -> MessageConversion:
-    if hint is Json:
+    if hint == Json:
         return MessageConversion(lambda value: json.dumps(value, ensure_ascii=False), json.loads)
     if hint is datetime:
         return MessageConversion(
