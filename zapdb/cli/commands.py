@@ -45,7 +45,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         "Write, check, apply and roll back migrations.",
         {
             "new": "migrate.migrate_new_command",
-            "check": "migrate.migrate_check_command",
+            "check": "checking.migrate_check_command",
             "rollback": "rollback_command.migrate_rollback_command",
             "up": "applying.migrate_up_command",
             "status": "migration_status.migrate_status_command",

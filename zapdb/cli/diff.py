@@ -6,13 +6,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from zapdb.activation import TenantCatalog
-from zapdb.activation.inspection import MigrationState, list_migration_states
 from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Output, format_count
-from zapdb.errors import EXIT_ERROR, MigrationConflict, MigrationError
-from zapdb.migrations import label, list_files, load_directory
+from zapdb.control.migrations.comparing import diff
+from zapdb.errors import EXIT_ERROR
+from zapdb.migrations import label, load_directory
 from zapdb.migrations.graph import Graph, MigrationNode, ObjectNode, build_graph, to_mermaid
 
 
@@ -28,52 +27,22 @@ def migrate_diff_command(
     without_file}`. `stored` and `file` are digests, or null; `error` is the text of an error that
     is not a difference of fields, or null.
     """
-    files = list_files(find_migrations(migrations))
-    with options.connected() as storage:
-        catalog = options.read_catalog_if_any(storage)
-    states = list_migration_states(files, catalog)
-    differences = [
-        _describe(state, state.conflict, catalog) for state in states if state.conflict is not None
-    ]
-    end = 0 if catalog is None else catalog.chain.end
-    not_stored = sum(state.phase == "pending" and state.number > end for state in states)
-    without_file = sum(state.phase == "stored-only" for state in states)
-    for one in differences:
-        output.write((label(one["number"], one["name"]), "bold"))
-        for line in (*one["lines"], *(one["error"] or "").splitlines()):
+    directory = find_migrations(migrations)
+    with options.control() as control:
+        found = control.call(diff, directory)
+    for one in found.differences:
+        output.write((label(one.number, one.name), "bold"))
+        for line in (*one.lines, *(one.error or "").splitlines()):
             output.write(f"  {line}")
-    same = len(states) - not_stored - without_file - len(differences)
     others = {
-        "different": len(differences),
-        "not stored": not_stored,
-        "without a file": without_file,
+        "different": len(found.differences),
+        "not stored": found.not_stored,
+        "without a file": found.without_file,
     }
     parts = [f"{count} {what}" for what, count in others.items() if count]
-    output.write(", ".join((f"{format_count(same, 'migration')} the same", *parts)))
-    output.document(
-        {"differences": differences, "not_stored": not_stored, "without_file": without_file}
-    )
-    return EXIT_ERROR if differences else 0
-
-
-def _describe(
-    state: MigrationState, conflict: MigrationError, catalog: TenantCatalog | None
-) -> dict[str, Any]:
-    assert catalog is not None
-    row = next((row for row in catalog.stored if row.number == state.number), None)
-    described: dict[str, Any] = {
-        "number": state.number,
-        "name": state.name,
-        "stored": None if row is None else row.digest,
-        "file": None,
-        "lines": [],
-        "error": None,
-    }
-    if not isinstance(conflict, MigrationConflict) or "difference" not in conflict.context:
-        return described | {"error": str(conflict)}
-    lines = [line.strip() for line in str(conflict.context["difference"]).splitlines()]
-    digest = str(conflict.context["file"]).rpartition(" ")[2]
-    return described | {"file": digest, "lines": [line for line in lines if line]}
+    output.write(", ".join((f"{format_count(found.same, 'migration')} the same", *parts)))
+    output.document(found)
+    return EXIT_ERROR if found.differences else 0
 
 
 def migrate_graph_command(

@@ -1,4 +1,4 @@
-"""`zapdb migrate new` and `check`, which need no database, and import nothing that does."""
+"""`zapdb migrate new`, which needs no database, and imports nothing that does."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.output import Output, format_count
+from zapdb.cli.output import Output
 from zapdb.cli.scaffold import create_migration
 from zapdb.errors import Location, UsageError
 from zapdb.migrations import NumberAllocator, find_file, list_files, load_directory, resolve_files
 from zapdb.migrations.did_you_mean_key import KEY_NOTES
 from zapdb.migrations.document import DocumentText, node_of
 from zapdb.migrations.document_structure import ParsingStopped, ViolationCollector, parse_value
-from zapdb.migrations.lockfile import FILE, check_lock, write_lock
 from zapdb.migrations.operations.definitions import PARAMETERS
 from zapdb.migrations.operations.field import AddField
-from zapdb.migrations.prove import require_proven
 from zapdb.migrations.undo import to_yaml
 from zapdb.migrations.undo import undo as undo_changes
 from zapdb.schema import Schema
@@ -173,40 +171,3 @@ def migrate_new_command(
     what = "review its changes" if changes else "write its changes"
     output.write(f"next: {what}, then `zapdb migrate check --write` and `zapdb migrate up`")
     output.document({"path": str(path), "number": int(number), "name": name})
-
-
-def migrate_check_command(
-    output: Output,
-    migrations: MigrationsOption = None,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write zapdb.lock again, if the files are valid.")
-    ] = False,
-) -> None:
-    """Check the files, without a database.
-
-    Every file must be valid and exhaustive, its rollback and its examples must hold for the records
-    that `migrate prove` generates, and `zapdb.lock` must have the digest of each.
-
-    With `--json`: `{migrations: [{number, name, summary, digest}], lock_lines_written}`.
-    """
-    directory = find_migrations(migrations)
-    chain = load_directory(directory)
-    require_proven(chain.migrations)
-    written = 0
-    if write:
-        written = write_lock(directory, chain)
-    check_lock(directory, chain)
-    output.write(
-        ("ok", "green"),
-        f": {format_count(chain.end, 'migration')}, all valid and exhaustive, and as in {FILE}"
-        + (f" ({format_count(written, 'line')} written)" if write else ""),
-    )
-    output.document(
-        {
-            "migrations": [
-                {"number": m.number, "name": m.name, "summary": m.summary, "digest": m.digest}
-                for m in chain.migrations
-            ],
-            "lock_lines_written": written,
-        }
-    )

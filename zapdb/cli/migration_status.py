@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
-from zapdb.activation.up import AllTenantsStatus, read_all_tenants
+from zapdb.activation.inspection import MigrationPhase
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, format_count, report_error
+from zapdb.control.migrations.comparing import Status, TenantPositions, status
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
-from zapdb.migrations import list_files
 
 _STYLES: Final[dict[MigrationPhase, str]] = {
     "applied": "green",
@@ -39,58 +38,42 @@ def migrate_status_command(
     was interrupted, or null; `all_tenants` is null without `--all-tenants`, else `{tenants,
     positions: {POSITION: COUNT}, behind: [{tenant, position}]}`.
     """
-    files = list_files(find_migrations(migrations))
-    with options.connected() as storage:
-        catalog = options.read_catalog_if_any(storage)
-        status = read_all_tenants(storage) if all_tenants and catalog is not None else None
-    states = list_migration_states(files, catalog)
-    rolling_back = None if catalog is None else catalog.chain_state.rolling_back
-    pending = sum(state.phase == "pending" for state in states)
+    directory = find_migrations(migrations)
+    with options.control() as control:
+        found = control.call(status, directory, all_tenants)
     output.table(
         ("number", "name", "state"),
-        [(f"{s.number:04d}", s.name, (s.phase, _STYLES[s.phase])) for s in states],
+        [(f"{m.number:04d}", m.name, (m.state, _STYLES[m.state])) for m in found.migrations],
     )
-    if rolling_back is not None:
+    if found.rolling_back is not None:
         output.write()
         output.write(
-            f"rolling back {rolling_back:04d} was interrupted: run `zapdb migrate rollback` to "
-            "finish it"
+            f"rolling back {found.rolling_back:04d} was interrupted: run `zapdb migrate rollback` "
+            "to finish it"
         )
-    if status is not None:
-        _write_all_tenants(status, output)
-    output.document(
-        {
-            "position": 0 if catalog is None else catalog.position,
-            "pending": pending,
-            "rolling_back": rolling_back,
-            "migrations": [{"number": s.number, "name": s.name, "state": s.phase} for s in states],
-            "all_tenants": status
-            and {
-                "tenants": status.tenants,
-                "positions": status.positions,
-                "behind": [{"tenant": t.name, "position": t.position} for t in status.behind],
-            },
-        }
-    )
-    is_pending = pending or rolling_back is not None or (status is not None and status.behind)
-    return _report_conflicts(states, as_json=output.as_json) or (EXIT_PENDING if is_pending else 0)
+    if found.all_tenants is not None:
+        _write_all_tenants(found.all_tenants, output)
+    output.document(found)
+    is_behind = found.all_tenants is not None and found.all_tenants.behind
+    is_pending = found.pending or found.rolling_back is not None or is_behind
+    return _report_conflicts(found, as_json=output.as_json) or (EXIT_PENDING if is_pending else 0)
 
 
-def _write_all_tenants(status: AllTenantsStatus, output: Output) -> None:
+def _write_all_tenants(found: TenantPositions, output: Output) -> None:
     output.write()
-    output.write(format_count(status.tenants, "tenant"))
-    for position, count in status.positions.items():
+    output.write(format_count(found.tenants, "tenant"))
+    for position, count in found.positions.items():
         output.write(
-            f"  {count:,} at {position:04d}" + ("" if position < status.end else ", the newest")
+            f"  {count:,} at {position:04d}" + ("" if position < found.end else ", the newest")
         )
-    shown = [tenant.name for tenant in status.behind[:BEHIND_SHOWN_MAX]]
+    shown = [one.tenant for one in found.behind[:BEHIND_SHOWN_MAX]]
     if shown:
-        more = " …" if len(status.behind) > len(shown) else ""
+        more = " …" if len(found.behind) > len(shown) else ""
         output.write(f"behind: {', '.join(shown)}{more}")
 
 
-def _report_conflicts(states: list[MigrationState], *, as_json: bool) -> int:
-    conflicts = [state.conflict for state in states if state.conflict is not None]
+def _report_conflicts(found: Status, *, as_json: bool) -> int:
+    conflicts = [one.conflict for one in found.migrations if one.conflict is not None]
     for conflict in conflicts:
         report_error(conflict, as_json=as_json)
     return EXIT_ERROR if conflicts else 0

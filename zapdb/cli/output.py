@@ -145,7 +145,8 @@ class Output:
 
 
 def as_plain(value: Any) -> Any:
-    """What is no JSON by itself: dataclasses and rows as objects, times, bytes in hex, paths."""
+    """What is no JSON by itself: dataclasses and rows as objects, times, bytes in hex, paths, and
+    errors."""
     if hasattr(value, "__struct_fields__"):  # of msgspec, which not every command needs
         return {name: getattr(value, name) for name in value.__struct_fields__}
     if is_dataclass(value):
@@ -158,6 +159,8 @@ def as_plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, ZapdbError):
+        return value.to_json()
     raise TypeError(f"no JSON for {type(value).__name__}")
 
 

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from zapdb.activation.file_comparison import compare_files
-from zapdb.activation.up import require_no_ongoing_rollback
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_seconds
+from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, PlannedTable, plan
 from zapdb.errors import EXIT_PENDING
-from zapdb.jobs.plan import MigrationPlan, ServedSchemaLoss, TablePlan, make_migration_plan
-from zapdb.migrations import Chain, Migration, list_files, resolve_files
-from zapdb.migrations.undo import to_yaml
-
-_SAMPLE_RECORDS = 500
 
 
 def migrate_plan_command(
@@ -28,7 +21,7 @@ def migrate_plan_command(
     sample: Annotated[
         int,
         typer.Option(min=1, metavar="N", help="Measure the conversion of N records."),
-    ] = _SAMPLE_RECORDS,
+    ] = SAMPLE_RECORDS,
 ) -> int:
     """Show what applying the pending migrations will do, without changing anything.
 
@@ -49,73 +42,25 @@ def migrate_plan_command(
     position whose schema a process uses, and `blocks` the label of a migration that waits for it,
     or null.
     """
-    files = list_files(find_migrations(migrations))
-    with options.connected() as storage:
-        catalog = options.read_catalog_if_any(storage)
-        if catalog is None:
-            chain = resolve_files(files)
-            plan = MigrationPlan(chain.migrations, _all_created(chain), ())
-        else:
-            require_no_ongoing_rollback(catalog)
-            pending = compare_files(files, list(catalog.stored), catalog.chain).pending
-            chain = resolve_files(pending, catalog.chain, provisional_numbers())
-            plan = make_migration_plan(storage, catalog, chain, sample)
-    position = 0 if catalog is None else catalog.position
-    _write_plan(plan, output)
-    output.document(
-        {
-            "position": position,
-            "migrations": [_migration_to_json(migration) for migration in plan.migrations],
-            "tables": [
-                {
-                    "table": table.table,
-                    "action": table.action,
-                    "records": table.records,
-                    "converted": table.converted,
-                    "indexes": table.indexes,
-                    "seconds": None if table.seconds is None else round(table.seconds, 3),
-                    "includes_writing": table.includes_writing,
-                    "declared": table.loss.declared,
-                    "dropped_writes": table.loss.dropped_writes,
-                }
-                for table in plan.tables
-            ],
-            "processes": plan.older,
-        }
-    )
-    return EXIT_PENDING if plan.migrations else 0
+    directory = find_migrations(migrations)
+    with options.control() as control:
+        found = control.call(plan, directory, sample)
+    _write_plan(found, output)
+    output.document(found)
+    return EXIT_PENDING if found.migrations else 0
 
 
-def _all_created(chain: Chain) -> tuple[TablePlan, ...]:
-    tables = chain.schema_at(chain.end)
-    return tuple(TablePlan(table.name, "created", 0, 0, (), None) for table in tables)
-
-
-def _migration_to_json(migration: Migration) -> dict[str, Any]:
-    return {
-        "number": migration.number,
-        "label": migration.label,
-        "summary": migration.summary,
-        "waits_for_nodes": migration.waits_for_nodes,
-        "changes": to_yaml(migration.changes),
-        "rollback": to_yaml(migration.rollback),
-    }
-
-
-def _write_plan(plan: MigrationPlan, output: Output) -> None:
-    if not plan.migrations:
+def _write_plan(found: Plan, output: Output) -> None:
+    if not found.migrations:
         output.write("nothing is pending")
         return
-    for migration in plan.migrations:
+    for migration in found.migrations:
         output.write((migration.label, "bold"), f": {migration.summary}")
         if migration.waits_for_nodes:
             output.write("  is activated when all live processes have its file")
-        for title, operations in (
-            ("changes", migration.changes),
-            ("rollback", migration.rollback),
-        ):
+        for title, text in (("changes", migration.changes), ("rollback", migration.rollback)):
             output.write((f"  {title}:", "dim"))
-            for line in to_yaml(operations).splitlines():
+            for line in text.splitlines():
                 output.write(f"    {line}")
         output.write()
     rows: list[Sequence[Part]] = [
@@ -127,7 +72,7 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
             _show_seconds(table),
             ", ".join(table.indexes),
         )
-        for table in plan.tables
+        for table in found.tables
     ]
     output.table(
         ("table", "action", "records", "to convert", "time to convert", "indexes to build"),
@@ -135,36 +80,36 @@ def _write_plan(plan: MigrationPlan, output: Output) -> None:
         right=("records", "to convert", "time to convert"),
         empty="no table changes",
     )
-    _write_losses(plan, output)
+    _write_losses(found, output)
     output.write()
-    if not plan.older:
+    if not found.processes:
         output.write("every live process has the pending files")
         return
     output.write(("live processes that will be served an older schema:", "yellow"))
-    for process in plan.older:
+    for process in found.processes:
         shape = f"schema {process.served_position:04d}, files end at {process.files_end:04d}"
         output.write(f"  {process.process}: {shape}, release {process.release}")
         if process.blocks is not None:
             output.write((f"    {process.blocks} waits until it has the file", "yellow"))
 
 
-def _show_seconds(table: TablePlan) -> str:
+def _show_seconds(table: PlannedTable) -> str:
     if table.seconds is None:
         return ""
     shown = format_seconds(table.seconds)
     return shown if table.includes_writing or not table.converted else f"{shown}, without writing"
 
 
-def _write_losses(plan: MigrationPlan, output: Output) -> None:
-    lossy = [table for table in plan.tables if table.loss != ServedSchemaLoss()]
+def _write_losses(found: Plan, output: Output) -> None:
+    lossy = [table for table in found.tables if table.declared or table.dropped_writes]
     if not lossy:
         return
     output.write()
     output.write(("what processes with older code lose:", "yellow"))
     for table in lossy:
         for names, what in (
-            (table.loss.declared, "they read the rollback's value"),
-            (table.loss.dropped_writes, "their writes are dropped"),
+            (table.declared, "they read the rollback's value"),
+            (table.dropped_writes, "their writes are dropped"),
         ):
             if names:
                 output.write(f"  {table.table}: {', '.join(names)}: {what}")

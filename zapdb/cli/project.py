@@ -16,7 +16,7 @@ from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
 from zapdb.errors import UsageError
 from zapdb.files import replace_text_file, require_path
 from zapdb.migrations import load_directory
-from zapdb.migrations.lockfile import FILE, write_lock
+from zapdb.migrations.lockfile import FILE, lock_lines, write_lock
 from zapdb.storage.addresses import find_engine, has_password, read_address
 
 _MIGRATIONS: Final = "migrations"
@@ -90,7 +90,7 @@ def init_command(
         kept.append(migrations.relative_to(directory))
     else:
         path = create_migration(migrations, FIRST_SUMMARY, FIRST_CHANGES)
-        write_lock(migrations, load_directory(migrations))
+        write_lock(migrations, lock_lines(load_directory(migrations)))
         files = (path, migrations / FILE, migrations / SCHEMA_FILE)
         created += [file.relative_to(directory) for file in files]
     for file in created:

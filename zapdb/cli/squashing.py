@@ -13,7 +13,7 @@ from zapdb.errors import EXIT_ERROR
 from zapdb.files import replace_text_file
 from zapdb.migrations import Migration, find_file, list_files, load_directory
 from zapdb.migrations.chain import MigrationFile
-from zapdb.migrations.lockfile import FILE, check_lock, write_lock
+from zapdb.migrations.lockfile import FILE, check_lock, lock_lines, write_lock
 from zapdb.migrations.squash import squash, to_document
 
 
@@ -67,4 +67,4 @@ def _write(directory: Path, path: Path, made: Migration, replaced: list[Migratio
     for file in replaced:
         file.path.unlink()
     waiting.rename(path)
-    write_lock(directory, load_directory(directory))
+    write_lock(directory, lock_lines(load_directory(directory)))

@@ -80,4 +80,4 @@ class LocalControl:
 
 def method_name(method: Callable[..., Any]) -> str:
     """`catalog.list_tables`."""
-    return f"{method.__module__.rpartition('.')[2]}.{method.__name__}"
+    return f"{method.__module__.split('.')[2]}.{method.__name__}"

@@ -15,7 +15,7 @@ import random
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.activate import is_same_layout, is_unchanged, keeps_entries
@@ -33,6 +33,8 @@ from zapdb.tables.writes import BatchConversion, convert_records
 
 PLAN_BATCH_RECORDS: Final = 100
 """Records of a sample that are written in one transaction: it holds its locks as a job does."""
+
+TableAction = Literal["created", "changed", "restored", "archived", "discarded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class TablePlan:
     """
 
     table: str
-    action: str
+    action: TableAction
     records: int
     converted: int
     indexes: tuple[str, ...]
@@ -155,7 +157,7 @@ def _plan_table(
         for index in table.indexes
         if old is None or not keeps_entries(chain, old, table, index, catalog.position, chain.end)
     )
-    action = "restored" if old is None else "changed"
+    action: TableAction = "restored" if old is None else "changed"
     loss = ServedSchemaLoss() if old is None else find_loss(chain, old, catalog.position, chain.end)
     if is_same_layout(chain, kept, table, catalog.position, chain.end):
         return TablePlan(table.name, action, records, 0, built, None, loss)
@@ -196,7 +198,7 @@ def _plan_drop(
     connection: Connection, catalog: TenantCatalog, chain: Chain, table: TableSchema
 ) -> TablePlan:
     is_kept = chain.schema_at(chain.end).table_active_or_archived(table.number) is not None
-    action = "archived" if is_kept else "discarded"
+    action: TableAction = "archived" if is_kept else "discarded"
     return TablePlan(table.name, action, _count(connection, catalog, table), 0, (), None)
 
 

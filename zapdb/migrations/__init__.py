@@ -3,7 +3,10 @@
 from zapdb.migrations.canonical_migration import digest_of
 from zapdb.migrations.chain import (
     Chain,
+    MigrationDirectory,
     MigrationFile,
+    SentDirectory,
+    SentFile,
     find_file,
     list_files,
     load_directory,
@@ -19,9 +22,12 @@ __all__ = [
     "OPERATIONS",
     "Chain",
     "Migration",
+    "MigrationDirectory",
     "MigrationFile",
     "NumberAllocator",
     "ParsedMigration",
+    "SentDirectory",
+    "SentFile",
     "digest_of",
     "find_file",
     "label",

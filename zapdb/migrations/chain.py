@@ -31,18 +31,41 @@ FILE_NAME: Final = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[a-z0-9_]+)\.yaml
 
 
 @dataclass(frozen=True, slots=True)
+class SentFile:
+    """A file that somebody sent: its name without a directory, and its bytes."""
+
+    name: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SentDirectory:
+    """The files of a directory that is on another machine, and `path`, by which errors call it."""
+
+    path: str
+    files: tuple[SentFile, ...]
+
+
+MigrationDirectory = Path | SentDirectory
+"""Migration files, on this machine or sent from another one."""
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationFile:
-    """A file of the directory, not read yet."""
+    """A file of the directory, not read yet unless it has its `content`."""
 
     number: int
     name: str
     path: Path
+    content: bytes | None = None
 
     @property
     def label(self) -> str:
         return label(self.number, self.name)
 
     def read(self) -> DocumentText:
+        if self.content is not None:
+            return DocumentText(str(self.path), self.content)
         return DocumentText.read(self.path)
 
     def is_squash(self) -> bool:
@@ -171,19 +194,35 @@ def digest_chain(chain: Chain, position: int) -> str:
     return hashlib.sha256(digests.encode()).hexdigest()
 
 
-def list_files(directory: Path) -> list[MigrationFile]:
-    """The migration files of a directory by number; raises for gaps, twins and strangers."""
+def is_document(name: str) -> bool:
+    """Whether a file of this name is taken for a migration, rightly named or not."""
+    return name.lower().endswith((".yaml", ".yml")) and not name.startswith(".")
+
+
+def list_documents(directory: Path) -> list[str]:
+    """The names of the files of a directory that are taken for migrations; raises `UsageError` if
+    there is no such directory."""
     if not directory.is_dir():
         raise UsageError(
             "the migration directory does not exist",
             directory=directory,
             hint='create it and its first file with `zapdb migrate new "…" --migrations DIRECTORY`',
         )
+    # paths compare slowly
+    return sorted(name for path in directory.iterdir() if is_document(name := path.name))
+
+
+def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
+    """The migration files of a directory by number; raises for gaps, twins and strangers."""
+    contents: dict[str, bytes | None]
+    if isinstance(directory, SentDirectory):
+        contents = {file.name: file.content for file in directory.files if is_document(file.name)}
+        directory = Path(directory.path)
+    else:
+        contents = dict.fromkeys(list_documents(directory))
     files: list[MigrationFile] = []
     violations: list[Violation] = []
-    for name in sorted(path.name for path in directory.iterdir()):  # paths compare slowly
-        if not name.lower().endswith((".yaml", ".yml")) or name.startswith("."):
-            continue
+    for name, content in sorted(contents.items()):
         path, match = directory / name, FILE_NAME.fullmatch(name)
         if match is None:
             violations.append(
@@ -194,7 +233,7 @@ def list_files(directory: Path) -> list[MigrationFile]:
                 )
             )
             continue
-        files.append(MigrationFile(int(match["number"]), match["name"], path))
+        files.append(MigrationFile(int(match["number"]), match["name"], path, content))
     files.sort(key=lambda file: (file.number, file.name))
     violations += _check_numbers(files)
     if violations:
@@ -282,7 +321,7 @@ def resolve_all(
     return Chain(tuple(migrations))
 
 
-def load_directory(directory: Path) -> Chain:
+def load_directory(directory: MigrationDirectory) -> Chain:
     """The chain of a directory, by its files alone."""
     return resolve_files(list_files(directory))
 

@@ -8,13 +8,14 @@ conflict for people to see, before anything is deployed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from zapdb.errors import LockfileMismatch
 from zapdb.files import replace_text_file
-from zapdb.migrations.chain import Chain
+from zapdb.migrations.chain import Chain, MigrationDirectory, SentDirectory
 
 FILE: Final = "zapdb.lock"
 HEADER: Final = (
@@ -31,13 +32,29 @@ class LockLine:
     digest: str
 
 
-def read_lock(directory: Path) -> list[LockLine] | None:
-    """The lines of the lock file, or None where there is none; raises on a broken line."""
+def lock_lines(chain: Chain) -> list[LockLine]:
+    """The lines that the lock file of these migrations has."""
+    return [LockLine(migration.label, migration.digest) for migration in chain.migrations]
+
+
+def _find_lock(directory: MigrationDirectory) -> tuple[Path, bytes | None]:
+    if isinstance(directory, SentDirectory):
+        sent = (file.content for file in directory.files if file.name == FILE)
+        return Path(directory.path) / FILE, next(sent, None)
     path = directory / FILE
     try:
-        text = path.read_text(encoding="utf-8")
+        return path, path.read_bytes()
     except FileNotFoundError:
+        return path, None
+
+
+def read_lock(directory: MigrationDirectory) -> list[LockLine] | None:
+    """The lines of the lock file, or None where there is none; raises on a broken line."""
+    path, written = _find_lock(directory)
+    if written is None:
         return None
+    try:
+        text = written.decode()
     except UnicodeDecodeError:
         raise LockfileMismatch("the lock file is not UTF-8", file=path, hint=CURE) from None
     lines = []
@@ -59,9 +76,9 @@ def read_lock(directory: Path) -> list[LockLine] | None:
     return lines
 
 
-def check_lock(directory: Path, chain: Chain) -> None:
+def check_lock(directory: MigrationDirectory, chain: Chain) -> None:
     """Raises `LockfileMismatch` at the first line that differs from the files."""
-    path = directory / FILE
+    path, _ = _find_lock(directory)
     locked = read_lock(directory)
     if locked is None:
         raise LockfileMismatch("there is no lock file", file=path, hint=CURE)
@@ -92,13 +109,13 @@ def check_lock(directory: Path, chain: Chain) -> None:
         )
 
 
-def write_lock(directory: Path, chain: Chain) -> int:
+def write_lock(directory: Path, lines: Iterable[LockLine]) -> int:
     """Rewrite the lock file; return how many lines are new or changed."""
     try:
         known = read_lock(directory) or []
     except LockfileMismatch:
         known = []
-    lines = [LockLine(m.label, m.digest) for m in chain.migrations]
+    lines = list(lines)
     text = "".join(f"{line.label} {line.digest}\n" for line in lines)
     replace_text_file(directory / FILE, f"{HEADER}\n{text}")
     return sum(1 for line in lines if line not in known)

@@ -59,7 +59,7 @@ class Method:
     @cached_property
     def service(self) -> str:
         """The full name of its service, `zapdb.v1.Catalog`."""
-        module = self.function.__module__.rpartition(".")[2]
+        module = self.function.__module__.split(".")[2]
         return f"{PACKAGE}.{module.capitalize()}"
 
     @cached_property

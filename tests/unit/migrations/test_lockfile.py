@@ -9,7 +9,15 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents
 from zapdb.errors import LockfileMismatch
 from zapdb.migrations import Chain
-from zapdb.migrations.lockfile import FILE, HEADER, LockLine, check_lock, read_lock, write_lock
+from zapdb.migrations.lockfile import (
+    FILE,
+    HEADER,
+    LockLine,
+    check_lock,
+    lock_lines,
+    read_lock,
+    write_lock,
+)
 
 TEXTS = [
     document(PEOPLE),
@@ -21,7 +29,7 @@ CHAIN = resolve_documents(*TEXTS)
 
 @pytest.fixture
 def locked(tmp_path: Path) -> Path:
-    assert write_lock(tmp_path, CHAIN) == 3
+    assert write_lock(tmp_path, lock_lines(CHAIN)) == 3
     return tmp_path
 
 
@@ -43,11 +51,11 @@ def test_a_lock_file_has_a_line_per_migration(locked: Path) -> None:
 
 
 def test_writing_tells_how_many_lines_are_new_or_changed(locked: Path) -> None:
-    assert write_lock(locked, CHAIN) == 0
+    assert write_lock(locked, lock_lines(CHAIN)) == 0
     edited = resolve_documents(TEXTS[0], TEXTS[1], TEXTS[2].replace("fax", "phone"))
-    assert write_lock(locked, edited) == 1
-    assert write_lock(locked, edited.up_to(2)) == 0
-    assert write_lock(locked, edited) == 1
+    assert write_lock(locked, lock_lines(edited)) == 1
+    assert write_lock(locked, lock_lines(edited.up_to(2))) == 0
+    assert write_lock(locked, lock_lines(edited)) == 1
 
 
 def test_comments_blank_lines_and_windows_line_ends_mean_nothing(locked: Path) -> None:
@@ -111,7 +119,7 @@ def test_a_merge_conflict_is_refused_where_it_begins(locked: Path) -> None:
     error = refused(locked)
     assert error.context["file"] == f"{path}:3"
     assert error.hint.startswith("settle the merge")
-    assert write_lock(locked, CHAIN) == 3
+    assert write_lock(locked, lock_lines(CHAIN)) == 3
     check_lock(locked, CHAIN)
 
 

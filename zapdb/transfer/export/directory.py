@@ -23,7 +23,7 @@ from zapdb.jobs.exclusive import ProgressReporter, noted_as_job
 from zapdb.migrations import Migration
 from zapdb.migrations.chain import Chain, MigrationFile, digest_chain, list_files
 from zapdb.migrations.document import DocumentText, read_document
-from zapdb.migrations.lockfile import write_lock
+from zapdb.migrations.lockfile import lock_lines, write_lock
 from zapdb.migrations.operations import Operation
 from zapdb.migrations.parsed_migration import parse_document
 from zapdb.migrations.resolution import resolve
@@ -343,7 +343,7 @@ def write_migrations(chain: Chain, directory: Path, authored: Path | None = None
         text = _find_authored(migration, sources) or write_document(migration).encode()
         with writing_file(directory / f"{migration.label}.yaml") as file:
             file.write(text)
-    write_lock(directory, chain)
+    write_lock(directory, lock_lines(chain))
 
 
 def _read_authored(directory: Path | None) -> dict[int, MigrationFile]:

@@ -1,0 +1,134 @@
+"""What files say beside what the database stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from zapdb.activation import TenantCatalog
+from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
+from zapdb.activation.up import read_all_tenants
+from zapdb.answers import hidden
+from zapdb.control.target import Target
+from zapdb.errors import MigrationConflict, ZapdbError
+from zapdb.migrations import MigrationDirectory, list_files
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationStatus:
+    """One migration in its file and in the database; `conflict` is how they differ, if they do."""
+
+    number: int
+    name: str
+    state: MigrationPhase
+    conflict: ZapdbError | None = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPosition:
+    """How far a tenant is."""
+
+    tenant: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class TenantPositions:
+    """How many tenants there are, how many at each position, and which are behind."""
+
+    tenants: int
+    positions: Mapping[int, int]
+    behind: tuple[TenantPosition, ...]
+    end: int = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The files beside what the database stores.
+
+    `pending` is a count; `rolling_back` is the number of a migration whose rollback was
+    interrupted.
+    """
+
+    position: int
+    pending: int
+    rolling_back: int | None
+    migrations: tuple[MigrationStatus, ...]
+    all_tenants: TenantPositions | None
+
+
+def status(target: Target, directory: MigrationDirectory, all_tenants: bool = False) -> Status:
+    """Compare files with what the database stores; an empty or missing one stores nothing."""
+    files = list_files(directory)
+    catalog = target.catalog_if_any()
+    states = list_migration_states(files, catalog)
+    return Status(
+        position=0 if catalog is None else catalog.position,
+        pending=sum(state.phase == "pending" for state in states),
+        rolling_back=None if catalog is None else catalog.chain_state.rolling_back,
+        migrations=tuple(
+            MigrationStatus(one.number, one.name, one.phase, one.conflict) for one in states
+        ),
+        all_tenants=_find_positions(target) if all_tenants and catalog is not None else None,
+    )
+
+
+def _find_positions(target: Target) -> TenantPositions:
+    found = read_all_tenants(target.storage)
+    behind = tuple(TenantPosition(tenant.name, tenant.position) for tenant in found.behind)
+    return TenantPositions(found.tenants, found.positions, behind, found.end)
+
+
+@dataclass(frozen=True, slots=True)
+class FileDifference:
+    """How a file differs from the stored migration.
+
+    `stored` and `file` are digests; `error` is the text of an error that is no difference of
+    fields.
+    """
+
+    number: int
+    name: str
+    stored: str | None
+    file: str | None
+    lines: tuple[str, ...]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The files that differ, and how many migrations are in the database or in files alone."""
+
+    differences: tuple[FileDifference, ...]
+    not_stored: int
+    without_file: int
+    same: int = hidden()
+
+
+def diff(target: Target, directory: MigrationDirectory) -> Differences:
+    """How files differ from the stored migrations, field by field."""
+    files = list_files(directory)
+    catalog = target.catalog_if_any()
+    states = list_migration_states(files, catalog)
+    different = [one for one in states if one.phase == "conflict"]
+    end = 0 if catalog is None else catalog.chain.end
+    not_stored = sum(state.phase == "pending" and state.number > end for state in states)
+    without_file = sum(state.phase == "stored-only" for state in states)
+    return Differences(
+        tuple(_describe_difference(one, catalog) for one in different),
+        not_stored,
+        without_file,
+        same=len(states) - not_stored - without_file - len(different),
+    )
+
+
+def _describe_difference(state: MigrationState, catalog: TenantCatalog | None) -> FileDifference:
+    assert catalog is not None
+    stored = next((row.digest for row in catalog.stored if row.number == state.number), None)
+    conflict = state.conflict
+    if not isinstance(conflict, MigrationConflict) or "difference" not in conflict.context:
+        return FileDifference(state.number, state.name, stored, None, (), str(conflict))
+    lines = (line.strip() for line in str(conflict.context["difference"]).splitlines())
+    digest = str(conflict.context["file"]).rpartition(" ")[2]
+    shown = tuple(line for line in lines if line)
+    return FileDifference(state.number, state.name, stored, digest, shown, None)

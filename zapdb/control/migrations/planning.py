@@ -1,0 +1,117 @@
+"""What applying the pending migrations will do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from zapdb.activation.file_comparison import compare_files
+from zapdb.activation.up import require_no_ongoing_rollback
+from zapdb.catalog.stored_migrations import provisional_numbers
+from zapdb.control.target import Target
+from zapdb.jobs.plan import (
+    MigrationPlan,
+    ProcessPlan,
+    TableAction,
+    TablePlan,
+    make_migration_plan,
+)
+from zapdb.migrations import Chain, Migration, MigrationDirectory, list_files, resolve_files
+from zapdb.migrations.undo import to_yaml
+
+SAMPLE_RECORDS = 500
+"""Records on which a plan measures how long a conversion takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMigration:
+    """A pending migration; `waits_for_nodes` is true for one that is activated only when all live
+    processes have its file. `changes` and `rollback` are YAML."""
+
+    number: int
+    label: str
+    summary: str
+    waits_for_nodes: bool
+    changes: str
+    rollback: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTable:
+    """What a table is in for; see `zapdb.jobs.plan.TablePlan`.
+
+    `declared` and `dropped_writes` are fields that processes with older code lose.
+    """
+
+    table: str
+    action: TableAction
+    records: int
+    converted: int
+    indexes: tuple[str, ...]
+    seconds: float | None
+    includes_writing: bool
+    declared: tuple[str, ...]
+    dropped_writes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What applying the pending migrations does; `processes` are those that are then served an
+    older schema, or that a migration waits for."""
+
+    position: int
+    migrations: tuple[PlannedMigration, ...]
+    tables: tuple[PlannedTable, ...]
+    processes: tuple[ProcessPlan, ...]
+
+
+def plan(target: Target, directory: MigrationDirectory, sample: int = SAMPLE_RECORDS) -> Plan:
+    """What applying the pending migrations will do; nothing is changed."""
+    files = list_files(directory)
+    catalog = target.catalog_if_any()
+    if catalog is None:
+        chain = resolve_files(files)
+        return _describe_plan(0, MigrationPlan(chain.migrations, _all_created(chain), ()))
+    require_no_ongoing_rollback(catalog)
+    pending = compare_files(files, list(catalog.stored), catalog.chain).pending
+    chain = resolve_files(pending, catalog.chain, provisional_numbers())
+    made = make_migration_plan(target.storage, catalog, chain, sample)
+    return _describe_plan(catalog.position, made)
+
+
+def _all_created(chain: Chain) -> tuple[TablePlan, ...]:
+    tables = chain.schema_at(chain.end)
+    return tuple(TablePlan(table.name, "created", 0, 0, (), None) for table in tables)
+
+
+def _describe_plan(position: int, made: MigrationPlan) -> Plan:
+    return Plan(
+        position,
+        tuple(map(_describe_migration, made.migrations)),
+        tuple(map(_describe_table, made.tables)),
+        made.older,
+    )
+
+
+def _describe_migration(migration: Migration) -> PlannedMigration:
+    return PlannedMigration(
+        migration.number,
+        migration.label,
+        migration.summary,
+        migration.waits_for_nodes,
+        to_yaml(migration.changes),
+        to_yaml(migration.rollback),
+    )
+
+
+def _describe_table(table: TablePlan) -> PlannedTable:
+    return PlannedTable(
+        table.table,
+        table.action,
+        table.records,
+        table.converted,
+        table.indexes,
+        None if table.seconds is None else round(table.seconds, 3),
+        table.includes_writing,
+        table.loss.declared,
+        table.loss.dropped_writes,
+    )
