@@ -485,3 +485,19 @@ SQL_ROWS_SHOWN: Final = 40
 """Rows of a result that `show` prints by default."""
 VIOLATIONS_SHOWN_MAX: Final = 50
 """Violations of a document, differences between two migrations, or findings in one report."""
+
+# The service
+SERVICE_REQUEST_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""One message of a request to `zapdb serve`."""
+SERVICE_ANSWER_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""One message of an answer."""
+SERVICE_TOKENS_REMEMBERED_MAX: Final = 10_000
+"""Verified tokens that a service remembers until they end."""
+SERVICE_ANSWERS_KEPT_MAX: Final = 4_096
+"""Answers to look-ups that a service keeps until the catalog changes."""
+SERVICE_ANSWERS_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bytes of such answers."""
+SERVICE_DRAIN_SECONDS: Final = 10.0
+"""How long calls may go on when a service ends; what is under way then is cancelled."""
+SERVICE_POLL_SECONDS: Final = 1.0
+"""How often a service looks whether it was evicted, and whether its key file has changed."""

@@ -34,6 +34,7 @@ EVENTS: Final = {
     "written, or it is not known.",
     "transaction.cancelled": "A task was cancelled while its COMMIT was on its way: what became of "
     "it.",
+    "service.called": "A call of `zapdb serve` ended: who called what, and how that ended.",
     "query.scanned": "A query scanned, since its index is being rewritten for other data.",
 }
 """Events by name; names keep their meaning, and what they say may get more fields."""

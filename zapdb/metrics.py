@@ -104,6 +104,12 @@ TAKEOVERS: Final = Counter(
     "Leases that this process took over after another process's lease had expired.",
 )
 
+SERVICE_CALLS: Final = Histogram(
+    "zapdb_service_call_seconds",
+    "How long calls of `zapdb serve` took, streams to their end, by method and status.",
+    ("method", "status"),
+)
+
 COUNTERS: Final = (
     CONFLICTS,
     RETRIES,
@@ -114,4 +120,4 @@ COUNTERS: Final = (
     JOB_SECONDS,
     TAKEOVERS,
 )
-HISTOGRAMS: Final = (GATE_WAITS,)
+HISTOGRAMS: Final = (GATE_WAITS, SERVICE_CALLS)

@@ -132,7 +132,10 @@ def test_these_are_the_commands() -> None:
         "reindex run",
         "reindex status",
         "shell",
+        "serve",
         "spark package",
+        "token issue",
+        "token keys",
         "export",
         "sql",
         "sweep",
@@ -147,7 +150,7 @@ def test_every_command_writes_json_and_says_what_is_in_it(path: tuple[str, ...])
     if path != ("shell",):  # what it writes is for its user to say
         assert "--json" in options
         assert "With `--json`" in command.help
-    assert options & {"--database", "--migrations"} or path[0] in ("codegen", "spark")
+    assert options & {"--database", "--migrations"} or path[0] in ("codegen", "spark", "token")
 
 
 @pytest.mark.parametrize("path", [(), ("migrate",), *COMMANDS], ids=" ".join)

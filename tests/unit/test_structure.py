@@ -55,7 +55,6 @@ HEAVY = {
 HEAVY_MODULES = {
     "zapdb.database.opening": "all that applications use, which few commands need",
     "zapdb.service.client": "grpc",
-    "zapdb.service.server": "grpc",
     "zapdb.tables.arrow": "pyarrow",
     "zapdb.past.reading.stored_moments": "pyarrow",
     "zapdb.past.reading.stored_audit": "pyarrow",

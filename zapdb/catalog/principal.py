@@ -49,6 +49,12 @@ def acting_for(caller: str | None) -> Iterator[None]:
         _acting.reset(token)
 
 
+def act_for_task(caller: str) -> None:
+    """Do the rest of this task for a caller: a task has a context of its own, which ends with
+    it."""
+    _acting.set(caller)
+
+
 def for_caller(work: Callable[[], T]) -> Callable[[], T]:
     """The function, which another thread will call for this one or this task: `given()` is the same
     in it."""

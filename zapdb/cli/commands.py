@@ -180,6 +180,10 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         },
     ),
     "serve": "serve.serve_command",
+    "token": CommandGroup(
+        "Make keys and tokens for `zapdb serve`.",
+        {"issue": "token.token_issue_command", "keys": "token.token_keys_command"},
+    ),
     "spark": CommandGroup(
         "Prepare clusters of Apache Spark.", {"package": "spark.spark_package_command"}
     ),

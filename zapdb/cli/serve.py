@@ -4,42 +4,94 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from zapdb import aio
-from zapdb.cli.connecting import DatabaseOptions
+from zapdb.cli.connecting import DatabaseOptions, is_service
 from zapdb.cli.output import Output
+from zapdb.errors import UsageError
+from zapdb.service.certificates import Certificates
+from zapdb.service.server import Listening, Server
 
 
-def serve_command(
-    options: DatabaseOptions,
-    output: Output,
+@dataclass(frozen=True)
+class ListeningOptions:
+    """Where a service listens, and whom it lets in."""
+
     listen: Annotated[
         str, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen.")
-    ] = "127.0.0.1:7427",
-) -> None:
+    ] = "127.0.0.1:7427"
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="The service's certificate chain (PEM)."),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
+    ] = None
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--client-ca",
+            metavar="FILE",
+            help="Authorities (PEM): each client has to show a certificate of theirs.",
+        ),
+    ] = None
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokens",
+            metavar="FILE",
+            help="The key file: whose tokens are taken (`zapdb token keys` makes one).",
+        ),
+    ] = None
+    insecure_loopback: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-loopback", help="Let each user of this machine do everything, for trials."
+        ),
+    ] = False
+
+    def checked(self) -> Listening:
+        """Raises `UsageError` for what would not be safe, or does not fit together."""
+        certificates = None
+        if self.tls_cert is not None and self.tls_key is not None:
+            certificates = Certificates(self.tls_cert, self.tls_key, self.client_ca)
+        elif self.tls_cert or self.tls_key or self.client_ca:
+            raise UsageError(
+                "a service with TLS needs its certificate and the certificate's key",
+                hint="give --tls-cert and --tls-key",
+            )
+        made = Listening(self.listen, certificates, self.tokens, self.insecure_loopback)
+        made.require_safe()
+        return made
+
+
+def serve_command(options: DatabaseOptions, listening: ListeningOptions, output: Output) -> None:
     """Serve the catalog, the cluster, migrations, jobs and the past of a database over gRPC, until
     interrupted.
 
+    Anything but a loopback address needs TLS and tokens. The key file and the certificates are read
+    again when they change. When the service is told to end (SIGTERM), calls under way have 10 s.
+
     With `--json`: `{address}`, when it listens.
     """
-    asyncio.run(_serve(options.address, listen, output))
+    if is_service(options.address):
+        raise UsageError("a service serves a database", database=options.address)
+    asyncio.run(_serve(options.address, listening.checked(), output))
 
 
-async def _serve(address: str, listen: str, output: Output) -> None:
-    from zapdb.service.server import Server
-
+async def _serve(address: str, listening: Listening, output: Output) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with aio.open(address) as db:
-        server = Server(db)
-        port = await server.start(listen)
-        at = f"{listen.rpartition(':')[0]}:{port}"
+        server = Server(db, listening)
+        at = await server.start()
         output.write(f"serving {db!r} at {at}")
         output.document({"address": at})
-        await stopped.wait()
-        await server.grpc.stop(grace=10)
+        await server.serve_until(stopped)

@@ -322,11 +322,15 @@ class Database(Access):
     def _session_for_tenant(self, name: str) -> Session:
         """Return the session of another tenant, which is kept; it is outside any open
         transaction."""
+        return self._open_for_tenant(name)._session
+
+    def _open_for_tenant(self, name: str) -> Database:
+        """Return the database of a tenant, which is kept."""
         found = self._tenants.get(name)
         if found is None or found._is_of_removed_tenant():
             found = in_no_transaction().run(self.for_tenant, name)
             self._tenants[name] = found
-        return found._session
+        return found
 
     def _is_of_removed_tenant(self) -> bool:
         """Return whether the catalog cache has another tenant under the name."""

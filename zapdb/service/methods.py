@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Final, Literal, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -21,24 +21,15 @@ from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
+from zapdb.service.principals import EVERY_TENANT, Scope
 
 PACKAGE: Final = "zapdb.v1"
 OF_EVERY_REQUEST: Final = frozenset({"tenant", "min_seq"})
-
-Scope = Literal[
-    "catalog:read",
-    "catalog:admin",
-    "cluster:read",
-    "cluster:join",
-    "cluster:admin",
-    "migrate:plan",
-    "migrate:apply",
-    "jobs:read",
-    "jobs:control",
-    "history:read",
-    "data:read",
-]
-"""What a principal may do with a tenant."""
+NAMES_TABLES: Final = ("table", "tables")
+"""The fields of a request that say which tables it is about: a grant for `data:read` may be for
+some of them alone."""
+OF_ALL_TENANTS: Final = "all_tenants"
+"""The field of a request that is about all tenants, and needs a grant for them."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +90,28 @@ class Method:
     @cached_property
     def is_stream(self) -> bool:
         return get_origin(self._hints["return"]) is Iterator
+
+    @cached_property
+    def _names_tables(self) -> str | None:
+        """The field of a request that names a table, or some."""
+        there = self.request_class.DESCRIPTOR.fields_by_name
+        return next((name for name in NAMES_TABLES if name in there), None)
+
+    def tables_of(self, request: Any) -> tuple[str, ...] | None:
+        """The tables that a request names; None if it concerns all of them."""
+        name = self._names_tables
+        if name is None:
+            return None
+        found = getattr(request, name)
+        return ((found,) if isinstance(found, str) else tuple(found)) if found else None
+
+    @cached_property
+    def _may_concern_all(self) -> bool:
+        return OF_ALL_TENANTS in self.request_class.DESCRIPTOR.fields_by_name
+
+    def tenant_of(self, request: Any) -> str | None:
+        """Every tenant, if a request concerns all of them; else None."""
+        return EVERY_TENANT if self._may_concern_all and request.all_tenants else None
 
     @cached_property
     def request(self) -> MessageConversion:

@@ -1,40 +1,159 @@
 """The server: each method in a worker of the database, its answer as messages.
 
 What a call does in the database is interrupted when the call ends: when its deadline is over, or
-the client has gone away.
+the client has gone away. A stream makes some of its answers at a time, and sends them before it
+makes the next: no transaction is open while a reader is slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import ipaddress
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import grpc
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health import SERVICE_NAME as HEALTH
+from grpc_health.v1.health import aio as health_aio
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
+from grpc_reflection.v1alpha import reflection
 
 from zapdb import aio
+from zapdb.aio.runtime import CallKind
+from zapdb.catalog import DEFAULT_TENANT_NAME, principal
+from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
 from zapdb.control import Target
-from zapdb.database import Database
-from zapdb.errors import ZapdbError
+from zapdb.errors import CatalogBehind, InvalidValue, LeaseLost, UnknownName, UsageError, ZapdbError
+from zapdb.limits import (
+    CATALOG_WAIT_SECONDS,
+    SERVICE_ANSWER_SIZE_BYTES_MAX,
+    SERVICE_ANSWERS_KEPT_MAX,
+    SERVICE_ANSWERS_SIZE_BYTES_MAX,
+    SERVICE_DRAIN_SECONDS,
+    SERVICE_POLL_SECONDS,
+    SERVICE_REQUEST_SIZE_BYTES_MAX,
+)
+from zapdb.service.certificates import Certificates
+from zapdb.service.guard import Guard, IncomingCall, incoming_call
+from zapdb.service.keys import KeyFile
 from zapdb.service.methods import METHODS, Method
+from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
 from zapdb.service.status import fail
 
 if TYPE_CHECKING:  # grpc's own classes have no parameters
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
+    from zapdb.catalog.cache import CatalogCache
+
+logger = logging.getLogger("zapdb.service")
 
 STREAMED_AT_ONCE: Final = 256
 """Answers of a stream that a worker makes at a time: no transaction is open between two times."""
+CATALOG_CHECK_SECONDS: Final = 0.02
+OPTIONS: Final = (
+    ("grpc.so_reuseport", 0),  # a port in use is refused
+    ("grpc.max_receive_message_length", SERVICE_REQUEST_SIZE_BYTES_MAX),
+    ("grpc.max_send_message_length", SERVICE_ANSWER_SIZE_BYTES_MAX),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a service listens, and whom it lets in: checked before anything is opened."""
+
+    address: str
+    certificates: Certificates | None = None
+    tokens: Path | None = None
+    insecure_loopback: bool = False
+
+    def require_safe(self) -> None:
+        """Raise `UsageError` for what others could listen to, or call without a name."""
+        if self.insecure_loopback == (self.tokens is not None):
+            raise UsageError(
+                "a service needs to know who calls",
+                hint="give --tokens FILE (`zapdb token keys FILE --add` makes one); or "
+                "--insecure-loopback, with which each user of this machine may do everything",
+            )
+        if self._is_loopback() or (self.certificates is not None and self.tokens is not None):
+            return
+        raise UsageError(
+            "other machines may call a service by TLS and with tokens alone",
+            address=self.address,
+            hint="give --tls-cert, --tls-key and --tokens, or listen on 127.0.0.1",
+        )
+
+    def _is_loopback(self) -> bool:
+        host, _, port = self.address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise UsageError(
+                "this is no address to listen on", address=self.address, hint="HOST:PORT"
+            )
+        if host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(host.strip("[]")).is_loopback
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAnswer:
+    """The bytes of an answer to a look-up, as of one seq of the catalog."""
+
+    seq: int
+    answer: bytes
+
+
+class KeptAnswers:
+    """Of look-ups, by the path and the bytes of the request."""
+
+    def __init__(self) -> None:
+        self._kept = OrderedDict[tuple[str, bytes], KeptAnswer]()
+        self._size_bytes = 0
+
+    def find(self, path: str, request: bytes, seq: int) -> bytes | None:
+        kept = self._kept.get((path, request))
+        return kept.answer if kept is not None and kept.seq == seq else None
+
+    def keep(self, path: str, request: bytes, answer: KeptAnswer) -> None:
+        self._remove((path, request))
+        self._kept[path, request] = answer
+        self._size_bytes += len(answer.answer)
+        while (
+            len(self._kept) > SERVICE_ANSWERS_KEPT_MAX
+            or self._size_bytes > SERVICE_ANSWERS_SIZE_BYTES_MAX
+        ):
+            self._remove(next(iter(self._kept)))
+
+    def _remove(self, name: tuple[str, bytes]) -> None:
+        kept = self._kept.pop(name, None)
+        if kept is not None:
+            self._size_bytes -= len(kept.answer)
 
 
 class Server:
-    """The methods over one open database; `start` begins to listen."""
+    """The methods over one open database."""
 
-    def __init__(self, db: aio.AsyncDatabase) -> None:
-        self._db = db
+    def __init__(self, db: aio.AsyncDatabase, listening: Listening) -> None:
+        listening.require_safe()
+        self._db = db._sync
         self._runtime = db._runtime
-        self.grpc = grpc.aio.server()
+        self._listening = listening
+        self._keys = None if listening.tokens is None else KeyFile(listening.tokens)
+        anybody = None
+        if self._keys is None:
+            anybody = Principal(principal.current(), (Grant(EVERY_TENANT, frozenset(SCOPES)),))
+        self._guard = Guard(self._keys, anybody)
+        self._kept = KeptAnswers()
+        self.grpc = grpc.aio.server(interceptors=[self._guard], options=OPTIONS)
         by_service: dict[str, dict[str, Handler]] = {}
         for method in METHODS:
             by_service.setdefault(method.service, {})[method.name] = self._handler(method)
@@ -44,63 +163,222 @@ class Server:
                 for service, handlers in by_service.items()
             ]
         )
+        self._health = health_aio.HealthServicer()
+        add_HealthServicer_to_server(self._health, self.grpc)
+        self._services = tuple(by_service)
+        reflection.enable_server_reflection(
+            (*self._services, HEALTH, reflection.SERVICE_NAME), self.grpc
+        )
 
-    async def start(self, address: str) -> int:
-        """Listen, and return the port."""
-        port = self.grpc.add_insecure_port(address)
+    async def start(self) -> str:
+        """Listen, and return the address with its port. Raises `UsageError` for certificates that
+        can't be used, and if the port is in use."""
+        listening = self._listening
+        try:
+            if listening.certificates is None:
+                port = self.grpc.add_insecure_port(listening.address)
+            else:
+                credentials = listening.certificates.credentials()
+                port = self.grpc.add_secure_port(listening.address, credentials)
+        except RuntimeError as error:
+            raise UsageError(
+                "the service can't listen there",
+                address=listening.address,
+                cause=str(error),
+                hint="is the port in use?",
+            ) from None
         await self.grpc.start()
-        return port
+        await self._say(health_pb2.HealthCheckResponse.SERVING)
+        return f"{listening.address.rpartition(':')[0]}:{port}"
+
+    async def serve_until(self, stopped: asyncio.Event) -> None:
+        """Serve until the event, then let the calls under way end. Raises `LeaseLost` if this
+        process is evicted: then it ends, too."""
+        lost: LeaseLost | None = None
+        while not stopped.is_set() and lost is None:
+            try:
+                await asyncio.wait_for(stopped.wait(), SERVICE_POLL_SECONDS)
+            except TimeoutError:
+                lost = self._find_loss()
+                if self._keys is not None:
+                    self._keys.look_again()
+        await self.stop()
+        if lost is not None:
+            raise lost
+
+    async def stop(self) -> None:
+        """Let no further calls in, and end when those under way have ended, in time."""
+        await self._health.enter_graceful_shutdown()
+        await self.grpc.stop(grace=SERVICE_DRAIN_SECONDS)
+
+    async def _say(self, status: Any) -> None:
+        for service in ("", *self._services):
+            await self._health.set(service, status)
+
+    def _find_loss(self) -> LeaseLost | None:
+        """Why this process is no node of the database any more, if it is not."""
+        db = self._db
+        if db._heartbeat is not None and db._heartbeat.lost is not None:
+            return db._heartbeat.lost
+        known = self._known
+        if db._node is None or known is None or known.get(NodeRow, db._node.id) is not None:
+            return None
+        return LeaseLost(
+            "this process was evicted",
+            node=db._node.id,
+            hint="start the service again; `zapdb cluster status` lists processes",
+        )
+
+    @property
+    def _known(self) -> CatalogCache | None:
+        return self._db._node_context.watcher.known
+
+    # Calls
 
     def _handler(self, method: Method) -> Handler:
         if method.is_stream:
-            return grpc.unary_stream_rpc_method_handler(
-                self._streaming(method),
-                request_deserializer=method.request_class.FromString,
-                response_serializer=_serialize,
-            )
-        return grpc.unary_unary_rpc_method_handler(
-            self._answering(method),
-            request_deserializer=method.request_class.FromString,
-            response_serializer=_serialize,
-        )
+            return grpc.unary_stream_rpc_method_handler(self._streaming(method))
+        return grpc.unary_unary_rpc_method_handler(self._answering(method))
 
-    def _answering(self, method: Method) -> Callable[[Any, Context], Awaitable[Message]]:
-        async def answer(request: Any, context: Context) -> Message:
+    def _answering(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def answer(raw: bytes, context: Context) -> bytes:
+            call = incoming_call()
             try:
-                message: Message = await self._do(
-                    lambda: method.answer.write(self._start(method, request))
-                )
-            except ZapdbError as error:
-                await fail(context, error)
-            return message
+                request = self._enter(method, call, raw, context)
+                if method.is_look_up:
+                    return await self._look_up(method, raw, request)
+                await self._see(request.min_seq)
+                answered: bytes = await self._do("task", lambda: self._answer(method, request))
+                return answered
+            except BaseException as error:
+                await _fail(call, context, error)
+            finally:
+                self._guard.end(call)
 
         return answer
 
-    def _streaming(self, method: Method) -> Callable[[Any, Context], AsyncIterator[Message]]:
-        async def answers(request: Any, context: Context) -> AsyncIterator[Message]:
+    def _streaming(self, method: Method) -> Callable[[bytes, Context], Awaitable[None]]:
+        async def send(raw: bytes, context: Context) -> None:
+            call = incoming_call()
+            found: Iterator[Any] = iter(())
             try:
-                found = await self._do(lambda: iter(self._start(method, request)))
+                request = self._enter(method, call, raw, context)
+                await self._see(request.min_seq)
+                tenant = self._tenant_row(call.tenant)
+                found = await self._do("task", lambda: iter(self._start(method, request)))
+                write = method.answer.write
                 while part := await self._do(
-                    lambda: list(map(method.answer.write, islice(found, STREAMED_AT_ONCE)))
+                    "task",
+                    lambda: [write(one).SerializeToString() for one in _some_of(found)],
                 ):
                     for message in part:
-                        yield message
-            except ZapdbError as error:
-                await fail(context, error)
+                        await context.write(message)
+                    self._guard.check_again(call, context)
+                    self._require_tenant(call.tenant, tenant)
+            except BaseException as error:
+                await self._close(found)
+                await _fail(call, context, error)
+            finally:
+                self._guard.end(call)
 
-        return answers
+        return send
+
+    def _enter(self, method: Method, call: IncomingCall, raw: bytes, context: Context) -> Any:
+        """The request of a call that is let in."""
+        try:
+            request = method.request_class.FromString(raw)
+        except DecodeError as error:
+            request = method.request_class()
+            self._guard.enter(call, context, request)
+            raise InvalidValue(
+                "the request is no message of its method", method=call.path, cause=str(error)
+            ) from None
+        self._guard.enter(call, context, request)
+        return request
+
+    async def _look_up(self, method: Method, raw: bytes, request: Any) -> bytes:
+        """The answer as of this process's catalog cache, kept until that moves."""
+        await self._see(request.min_seq)
+        known = self._known
+        found = None if known is None else self._kept.find(method.path, raw, known.seq)
+        if found is not None:
+            return found
+        made: bytes = await self._do("read", lambda: self._answer(method, request))
+        if known is not None:
+            self._kept.keep(method.path, raw, KeptAnswer(known.seq, made))
+        return made
+
+    async def _see(self, seq: int) -> None:
+        """Wait until this process's catalog cache has a seq; raises `CatalogBehind`."""
+        watcher, ends = self._db._node_context.watcher, time.monotonic() + CATALOG_WAIT_SECONDS
+        while seq and (watcher.known is None or watcher.known.seq < seq):
+            if time.monotonic() > ends:
+                raise CatalogBehind(
+                    "the service has not seen a change of the catalog in time",
+                    seq=seq,
+                    seen="nothing" if watcher.known is None else watcher.known.seq,
+                    waited_seconds=CATALOG_WAIT_SECONDS,
+                    hint="check that the seq belongs to this database",
+                )
+            watcher.wake()
+            await asyncio.sleep(CATALOG_CHECK_SECONDS)
+
+    def _answer(self, method: Method, request: Any) -> bytes:
+        message: bytes = method.answer.write(self._start(method, request)).SerializeToString()
+        return message
 
     def _start(self, method: Method, request: Any) -> Any:
-        """Call the function of a method, in a worker."""
-        db: Database = self._db._sync
-        if request.min_seq:
-            db.admin.wait_for_catalog(request.min_seq)
-        target = Target(db._storage, request.tenant, lambda: db.for_tenant(request.tenant))
-        return method.function(target, **method.request.read(request))
+        """IncomingCall the function of a method, in a worker."""
+        tenant = request.tenant or DEFAULT_TENANT_NAME
+        target = Target(self._db._storage, tenant, lambda: self._db._open_for_tenant(tenant))
+        return method.function(target, **_read(method, request))
 
-    async def _do(self, work: Callable[[], Any]) -> Any:
-        return await self._runtime.call("task", work, None)
+    async def _do(self, kind: CallKind, work: Callable[[], Any]) -> Any:
+        return await self._runtime.call(kind, work, None)
+
+    async def _close(self, found: Iterator[Any]) -> None:
+        """Give back what the iterator of a stream that has failed holds."""
+        close = getattr(found, "close", None)
+        if close is not None:
+            await self._do("task", close)
+
+    def _tenant_row(self, name: str) -> TenantNameRow | None:
+        known = self._known
+        return None if known is None else known.get(TenantNameRow, name)
+
+    def _require_tenant(self, name: str, before: TenantNameRow | None) -> None:
+        """Raises `UnknownName` if a tenant was removed since."""
+        if before is not None and self._tenant_row(name) != before:
+            raise UnknownName("the tenant was removed", tenant=name)
 
 
-def _serialize(message: Message) -> bytes:
-    return message.SerializeToString()
+def _some_of(found: Iterator[Any]) -> Iterator[Any]:
+    return islice(found, STREAMED_AT_ONCE)
+
+
+def _read(method: Method, request: Any) -> dict[str, Any]:
+    """The arguments of a request; raises `InvalidValue` for what its fields can't have."""
+    try:
+        arguments: dict[str, Any] = method.request.read(request)
+    except (ValueError, OverflowError) as error:
+        raise InvalidValue(
+            "a field of the request has a value that it can't have",
+            method=method.path,
+            cause=str(error),
+        ) from None
+    return arguments
+
+
+async def _fail(call: IncomingCall, context: Context, error: BaseException) -> NoReturn:
+    """End a call that failed. What is no error of zapdb's is a fault of the service: the log has
+    it, and callers are told no more than that."""
+    if isinstance(error, ZapdbError):
+        call.status = error.rpc_status
+        await fail(context, error)
+    if not isinstance(error, Exception):  # it was cancelled
+        left = context.time_remaining()
+        call.status = "DEADLINE_EXCEEDED" if left is not None and left <= 0 else "CANCELLED"
+        raise error
+    call.status = "INTERNAL"
+    logger.error("a call failed: %s", call.path, exc_info=error)
+    await fail(context, ZapdbError("the service has a fault, which its log tells"))
