@@ -71,6 +71,12 @@ PRINCIPAL_LENGTH_MAX: Final = 255
 """Characters of a principal, which the catalog records for each change; a token's subject may be
 that long."""
 
+HISTORY_ENTRIES_MAX: Final = 1_024
+"""Entries of a table's schema history in one answer, with their schemas: a megabyte or so. Whoever
+wants more asks again from behind the last one."""
+HISTORY_ENTRIES_UNASKED: Final = 64
+"""The same where the request names no number."""
+
 EXCERPT_LENGTH_MAX: Final = 60
 """Characters of a refused value in the context of an error."""
 ERROR_VALUE_CHARS_MAX: Final = 2_000

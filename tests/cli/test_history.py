@@ -409,3 +409,25 @@ def test_prune_begins_no_history(current: Project) -> None:
     result = prune(current, "--keep-last", "1", "--yes")
     assert (result.status, result.out) == (1, "")
     assert current.sql("SELECT count(*) FROM zapdb_schema_history") == [(0,)]
+
+
+def test_a_long_history_is_read_in_several_requests(current: Project) -> None:
+    """A request has 1,024 entries at most; neither a limit nor the order shows where one ended."""
+    (columns,) = current.sql(
+        "SELECT group_concat(name) FROM pragma_table_info('zapdb_schema_history')"
+        " WHERE name NOT IN ('revision', 'layout_revision')"
+    )
+    current.sql(
+        "WITH RECURSIVE more(revision) AS (SELECT 5 UNION ALL SELECT revision + 1 FROM more WHERE"
+        f" revision < 2060) INSERT INTO zapdb_schema_history ({columns[0]}, revision,"
+        f" layout_revision) SELECT {columns[0]}, more.revision, 4 FROM more,"
+        " zapdb_schema_history AS known WHERE known.revision = 4"
+    )
+
+    def revisions(*given: str) -> list[int]:
+        found = current.run("catalog", "revisions", "--table", "people", "--json", *given)
+        return [line["revision"] for line in found.lines]
+
+    assert revisions() == [*range(1, 2061)]
+    assert revisions("--desc", "--limit", "1100") == [*range(2060, 960, -1)]
+    assert revisions("--since", "7", "--limit", "3") == [7, 8, 9]

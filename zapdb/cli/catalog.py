@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableDescriptor, load_tenant_catalog
-from zapdb.activation.inspection import read_labels, read_log
-from zapdb.activation.pinning import FingerprintMatch, find_in_log
-from zapdb.activation.schema_history_recovery import recover_schema_histories
-from zapdb.catalog.range_revisions import RangeRevision
-from zapdb.catalog.row_kinds import ConstraintKind
-from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.differences import difference_to_json, show_type, type_to_json, write_differences
-from zapdb.cli.output import Output, Part
-from zapdb.cli.revisions import FINGERPRINT, entry_to_json, show_time
+from zapdb.cli.differences import show_type, write_differences
+from zapdb.cli.output import Output, Part, as_plain
+from zapdb.cli.revisions import show_time
 from zapdb.control import catalog
-from zapdb.datasets import Dataset
-from zapdb.errors import EXIT_ERROR, CorruptRecord, UnknownName, UsageError
-from zapdb.jobs.known_revisions import list_range_revisions
+from zapdb.control.catalog import (
+    FieldDescription,
+    IndexDescription,
+    KeyRange,
+    PinCheck,
+    TableDescription,
+    parse_fingerprint,
+)
+from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.printing import one_line
-from zapdb.records import codec_for
-from zapdb.records.cell_format import to_cell
-from zapdb.schema import Check, Field, ForeignKey, Index, TableSchema, fingerprint
-from zapdb.storage import TransactionMode
-from zapdb.tables.indexes.code import show_code
-from zapdb.values import Reference, to_json
+
+KEY_CHARS_MAX = 60
+"""Of a key that is shown."""
 
 
 def catalog_list_command(options: TenantOptions, output: Output) -> None:
@@ -60,17 +55,6 @@ def catalog_list_command(options: TenantOptions, output: Output) -> None:
         empty="no tables",
     )
     output.document(found)
-
-
-def _summarize(descriptor: TableDescriptor) -> dict[str, Any]:
-    return {
-        "table": descriptor.schema.name,
-        "number": descriptor.schema.number,
-        "key": [f.name for f in descriptor.schema.key_fields],
-        "revision": descriptor.revision,
-        "layout_revision": descriptor.layout_revision,
-        "fingerprint": format_fingerprint(fingerprint(descriptor.schema)),
-    }
 
 
 def catalog_show_command(
@@ -105,43 +89,19 @@ def catalog_show_command(
     """
     if code and ranges:
         raise UsageError("--code and --ranges show different things", hint="give one of them")
-    output, known = Output(output.as_json), list[RangeRevision]()
-    with options.opened() as (storage, catalog):
-        descriptor = catalog.table(table)
-        if ranges:
-            with storage.transaction(TransactionMode.READ) as connection:
-                catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
-                descriptor = catalog.table(table)
-                known = list_range_revisions(connection, catalog, table)
-    source = show_code(catalog, descriptor) if code else None
-    if source is not None:
-        _write_code(source, output)
-    elif ranges:
-        write_ranges(descriptor, known, output)
+    output = Output(output.as_json)
+    with options.control() as control:
+        found = control.call(catalog.get_table, table, with_code=code)
+        known = control.call(catalog.list_key_ranges, table).ranges if ranges else None
+    if known is not None:
+        _write_ranges(known, output)
+        output.document(as_plain(found) | {"ranges": known})
+        return
+    if found.code is not None:
+        _write_code(found.code, output)
     else:
-        _write_table(descriptor, output)
-    document = _summarize(descriptor) | {
-        "fields": [_field_to_json(descriptor.schema, f) for f in descriptor.schema.fields],
-        "indexes": [_index_to_json(descriptor.schema, index) for index in descriptor.indexes],
-        "checks": [_check_to_json(descriptor, check) for check in descriptor.schema.checks],
-        "references": [
-            _reference_to_json(descriptor, key) for key in descriptor.schema.foreign_keys
-        ],
-        "archived": [
-            {
-                "field": a.field.name,
-                "number": a.field.number,
-                "type": type_to_json(a.field.type),
-                "migration": a.archived_by,
-            }
-            for a in descriptor.schema.archived
-        ],
-    }
-    if source is not None:
-        document["code"] = source
-    if ranges:
-        document["ranges"] = ranges_to_json(descriptor, known)
-    output.document(document)
+        _write_table(found, output)
+    output.document(found)
 
 
 def _write_code(source: str, output: Output) -> None:
@@ -154,145 +114,85 @@ def _write_code(source: str, output: Output) -> None:
     output.console.print(Syntax(source, "python", background_color="default", word_wrap=True))
 
 
-def _write_table(descriptor: TableDescriptor, output: Output) -> None:
-    table = descriptor.schema
+def _write_table(found: TableDescription, output: Output) -> None:
     output.write(
-        (table.name, "bold"),
-        f"  revision {descriptor.revision}, layout of revision {descriptor.layout_revision}, "
-        f"fingerprint {format_fingerprint(fingerprint(table))}",
+        (found.table, "bold"),
+        f"  revision {found.revision}, layout of revision {found.layout_revision}, "
+        f"fingerprint {found.fingerprint}",
     )
     output.write()
     output.table(
         ("field", "type", "attributes"),
-        [(f.name, show_type(f.type), ", ".join(_attributes(table, f))) for f in table.fields],
+        [(f.name, show_type(f.type), ", ".join(_attributes(found, f))) for f in found.fields],
     )
-    if descriptor.indexes:
+    if found.indexes:
         output.write()
         columns = ("index", "fields", "state", "built with")
-        output.table(columns, [_index_row(table, index) for index in descriptor.indexes])
-    if table.checks:
+        output.table(columns, [_index_row(index) for index in found.indexes])
+    if found.checks:
         output.write()
-        checks = [
-            (c.name, c.expression, _state_of(descriptor, "check", c.number)) for c in table.checks
-        ]
+        checks = [(c.name, c.expression, _show_state(c.state)) for c in found.checks]
         output.table(("check", "must be true", "state"), checks)
-    if table.foreign_keys:
+    if found.references:
         output.write()
         columns = ("reference", "to", "on delete", "state")
-        output.table(columns, [_reference_row(descriptor, key) for key in table.foreign_keys])
-    if table.archived:
-        output.write()
-        kept = [
-            (a.field.name, show_type(a.field.type), f"{a.archived_by:04d}") for a in table.archived
+        references = [
+            (one.field, one.table, one.on_delete.replace("_", " "), _show_state(one.state))
+            for one in found.references
         ]
+        output.table(columns, references)
+    if found.archived:
+        output.write()
+        kept = [(a.field, show_type(a.type), f"{a.migration:04d}") for a in found.archived]
         output.table(("archived", "type", "dropped by"), kept)
 
 
-def _state_of(descriptor: TableDescriptor, kind: ConstraintKind, number: int) -> tuple[str, str]:
-    found = next(c for c in descriptor.constraints if (c.kind, c.number) == (kind, number))
-    return found.state, "green" if found.is_validated else "yellow"
+def _show_state(state: str) -> tuple[str, str]:
+    """Of a check or reference."""
+    return state, "green" if state == "validated" else "yellow"
 
 
-def _reference_row(
-    descriptor: TableDescriptor, key: ForeignKey
-) -> tuple[str, str, str, tuple[str, str]]:
-    field = descriptor.schema.field_numbered(key.field)
-    on_delete = key.on_delete.replace("_", " ")
-    return field.name, _target_name(field), on_delete, _state_of(descriptor, "reference", key.field)
-
-
-def _attributes(table: TableSchema, field: Field) -> Iterator[str]:
-    if field.number in table.key:
-        yield "key" if len(table.key) == 1 else f"key {table.key.index(field.number) + 1}"
+def _attributes(table: TableDescription, field: FieldDescription) -> Iterator[str]:
+    if field.key:
+        yield "key" if len(table.key) == 1 else f"key {table.key.index(field.name) + 1}"
     if field.generated:
-        yield "generated" if field.generated == "uuid" else "sequence"
+        yield "sequence" if field.generated == "sequence" else "generated"
     if field.optional:
         yield "optional"
-    if field.has_default:
-        shown = json.dumps(field.plain_default, ensure_ascii=False)
-        yield f"default {shown if field.has_constant else field.plain_default}"
+    if field.default_text:
+        yield f"default {field.default_text}"
 
 
-def _index_row(table: TableSchema, found: IndexDescriptor) -> tuple[str, str, tuple[str, str], str]:
+def _index_row(found: IndexDescription) -> tuple[str, str, tuple[str, str], str]:
     versions = ", ".join(f"{name} {data.version}" for name, data in found.built_with.items())
     return (
-        found.index.name,
-        ", ".join(_show_components(table, found.index)) + ("; unique" * found.index.unique),
+        found.name,
+        ", ".join(_show_components(found)) + ("; unique" * found.unique),
         (found.state, "green" if found.state == "readable" else "yellow"),
         versions or "-",
     )
 
 
-def _show_components(table: TableSchema, index: Index) -> Iterator[str]:
-    for component in index.components:
-        text = table.field_numbered(component.field).name
+def _show_components(index: IndexDescription) -> Iterator[str]:
+    for component in index.fields:
+        text = component.field
         if component.collation is not None:
             text += f" ({component.collation})"
         yield text + (" descending" if component.descending else "")
 
 
-def _field_to_json(table: TableSchema, field: Field) -> dict[str, Any]:
-    described = {
-        "name": field.name,
-        "number": field.number,
-        "type": type_to_json(field.type),
-        "key": field.number in table.key,
-        "optional": field.optional,
-        "generated": field.plain_generated,
-    }
-    return described | ({"default": field.plain_default} if field.has_default else {})
-
-
-def _index_to_json(table: TableSchema, found: IndexDescriptor) -> dict[str, Any]:
-    return {
-        "name": found.index.name,
-        "number": found.index.number,
-        "unique": found.index.unique,
-        "state": found.state,
-        "fields": [
-            {
-                "field": table.field_numbered(component.field).name,
-                "collation": None if component.collation is None else str(component.collation),
-                "descending": component.descending,
-            }
-            for component in found.index.components
-        ],
-        "built_with": _datasets_to_json(found.built_with),
-        "rewritten_from": _datasets_to_json(found.rewritten_from),
-    }
-
-
-def _datasets_to_json(datasets: dict[str, Dataset]) -> dict[str, Any]:
-    return {
-        name: {"version": found.version, "fingerprint": found.fingerprint}
-        for name, found in datasets.items()
-    }
-
-
-def _check_to_json(descriptor: TableDescriptor, check: Check) -> dict[str, Any]:
-    shown, _ = _state_of(descriptor, "check", check.number)
-    return {
-        "name": check.name,
-        "number": check.number,
-        "expression": check.expression,
-        "state": shown,
-    }
-
-
-def _reference_to_json(descriptor: TableDescriptor, key: ForeignKey) -> dict[str, Any]:
-    field = descriptor.schema.field_numbered(key.field)
-    shown, _ = _state_of(descriptor, "reference", key.field)
-    return {
-        "field": field.name,
-        "table": _target_name(field),
-        "on_delete": key.on_delete,
-        "state": shown,
-    }
-
-
-def _target_name(field: Field) -> str:
-    assert isinstance(field.type, Reference)
-    return field.type.table
+def _write_ranges(known: Sequence[KeyRange], output: Output) -> None:
+    rows: list[Sequence[Part]] = [
+        (
+            "-" if one.after is None else one_line(one.after_text, KEY_CHARS_MAX),
+            "-" if one.up_to is None else one_line(one.up_to_text, KEY_CHARS_MAX),
+            str(one.revision),
+            ("current", "green") if one.current else ("may be stale", "yellow"),
+        )
+        for one in known
+    ]
+    columns = ("after the key", "up to the key", "lowest revision", "records")
+    output.table(columns, rows, right=columns[2:3])
 
 
 def catalog_fingerprint_command(
@@ -322,127 +222,41 @@ def catalog_fingerprint_command(
     `revisions` are those at which the table had the fingerprint; `active` is null for a table that
     was dropped; `differences` are the changes since the last of these revisions.
     """
-    wanted = None if find is None else parse_fingerprint(find)
-    with options.opened_for() as (storage, number):
-        recover_schema_histories(storage, number)
-        with storage.transaction(TransactionMode.READ) as connection:
-            log = read_log(connection, number, table)
-            labels = read_labels(connection)
-    if wanted is not None:
-        return _write_found(output, find_in_log(log, wanted))
-    newest = log[-1]
-    if newest.event == "drop" or newest.schema.name != table:
-        raise UnknownName(
-            "the table was dropped; only its schema history remains",
-            table=table,
-            became="(dropped)" if newest.event == "drop" else newest.schema.name,
-            hint="run `zapdb catalog revisions --table NAME` to see it",
-        )
-    shown = format_fingerprint(newest.fingerprint)
+    if find is not None:
+        parse_fingerprint(find)
+    with options.control() as control:
+        if find is not None:
+            return _write_found(output, control.call(catalog.check_pin, table, find))
+        newest = control.call(catalog.get_fingerprint, table)
+    shown = newest.fingerprint
     if verbose:
-        shown += f"  revision {newest.revision}, "
-        shown += labels.get((newest.position, newest.digest), newest.event)
+        shown += f"  revision {newest.revision}, {newest.migration or newest.event}"
         shown += f", {show_time(newest)} by {newest.migrated_by}"
     output.write(shown)
-    output.document(entry_to_json(newest, labels))
+    output.document(newest)
     return 0
 
 
-def parse_fingerprint(text: str) -> int:
-    """Raises `UsageError`."""
-    if FINGERPRINT.fullmatch(text) is None:
-        raise UsageError(
-            "this is not a fingerprint",
-            given=text,
-            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog revisions` prints "
-            "them",
-        )
-    return int(text, 16)
-
-
-def _write_found(output: Output, found: FingerprintMatch) -> int:
+def _write_found(output: Output, found: PinCheck) -> int:
     output.write(*_describe_found(found))
-    if found.is_known and not found.is_current:
+    is_current = found.active is not None and found.active.fingerprint == found.fingerprint
+    if found.revisions and not is_current:
         write_differences(output, found.differences)
-    active = {"revision": found.revision, "fingerprint": format_fingerprint(found.current)}
-    output.document(
-        {
-            "table": found.table,
-            "table_number": found.table_number,
-            "fingerprint": format_fingerprint(found.fingerprint),
-            "revisions": list(found.revisions),
-            "active": active if found.is_active else None,
-            "differences": list(map(difference_to_json, found.differences)),
-        }
-    )
-    return 0 if found.is_known else EXIT_ERROR
+    output.document(found)
+    return 0 if found.revisions else EXIT_ERROR
 
 
-def _describe_found(found: FingerprintMatch) -> Iterator[Part]:
-    yield format_fingerprint(found.fingerprint)
-    if not found.is_known:
+def _describe_found(found: PinCheck) -> Iterator[Part]:
+    yield found.fingerprint
+    if not found.revisions:
         yield ("  never stamped on ", "red")
         yield found.table
         return
     noun = "revision" if len(found.revisions) == 1 else "revisions"
     yield f"  {noun} {', '.join(map(str, found.revisions))} of {found.table}"
-    if found.is_current:
-        yield (", active", "green")
-    elif found.is_active:
-        yield f"; active is revision {found.revision} ({format_fingerprint(found.current)})"
-    else:
+    if found.active is None:
         yield (f"; dropped at revision {found.revision}", "yellow")
-
-
-def write_ranges(
-    descriptor: TableDescriptor, known: Sequence[RangeRevision], output: Output
-) -> None:
-    table = descriptor.schema
-    rows: list[Sequence[Part]] = [
-        (
-            "-" if found.lower is None else _show_key(table, found.lower),
-            "-" if found.upper is None else _show_key(table, found.upper),
-            str(found.revision),
-            ("current", "green") if _is_current(descriptor, found) else ("may be stale", "yellow"),
-        )
-        for found in known
-    ]
-    columns = ("after the key", "up to the key", "lowest revision", "records")
-    output.table(columns, rows, right=columns[2:3])
-
-
-def ranges_to_json(
-    descriptor: TableDescriptor, known: Sequence[RangeRevision]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "after": _key_to_json(descriptor.schema, found.lower),
-            "up_to": _key_to_json(descriptor.schema, found.upper),
-            "revision": found.revision,
-            "current": _is_current(descriptor, found),
-        }
-        for found in known
-    ]
-
-
-def _is_current(descriptor: TableDescriptor, found: RangeRevision) -> bool:
-    return found.revision >= descriptor.layout_revision
-
-
-def _show_key(table: TableSchema, key: bytes) -> str:
-    try:
-        values = codec_for(table).decode_key(key)
-    except CorruptRecord:
-        return key.hex()
-    cells = (to_cell(field, value) for field, value in zip(table.key_fields, values, strict=True))
-    return one_line(", ".join(cells), 60)
-
-
-def _key_to_json(table: TableSchema, key: bytes | None) -> Any:
-    if key is None:
-        return None
-    try:
-        values = codec_for(table).decode_key(key)
-    except CorruptRecord:
-        return key.hex()
-    return {field.name: to_json(v) for field, v in zip(table.key_fields, values, strict=True)}
+    elif found.active.fingerprint == found.fingerprint:
+        yield (", active", "green")
+    else:
+        yield f"; active is revision {found.active.revision} ({found.active.fingerprint})"

@@ -1,64 +1,36 @@
-"""Types, and the differences between two schemas of a table, as text and as JSON."""
+"""Types, and the differences between two schemas of a table, as text."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from zapdb.cli.output import Output
-from zapdb.schema import Difference
-from zapdb.values import Decimal, Enum, List, Reference, Struct, ValueType
+from zapdb.control.catalog import SchemaDifference
 
 MEMBERS_SHOWN_MAX = 6
 
 
-def show_type(kind: ValueType) -> str:
-    """As `decimal (scale 2)`, `list of string`, `reference to people`, `state (waiting, paid)`."""
+def show_type(kind: Mapping[str, Any]) -> str:
+    """A type as JSON has it, as `decimal (scale 2)`, `list of string`, `reference to people`,
+    `state (waiting, paid)`."""
+    name: str = kind["name"]
     match kind:
-        case Decimal(scale):
-            return f"{kind.name} (scale {scale})"
-        case List(items):
+        case {"scale": scale}:
+            return f"{name} (scale {scale})"
+        case {"of": items}:
             return f"list of {show_type(items)}"
-        case Reference(table):
+        case {"to": table}:
             return f"reference to {table}"
-        case Enum():
-            return f"{kind} ({_shorten([name for _, name in kind.members])})"
-        case Struct():
-            return f"{kind} ({_shorten([member.name for member in kind.members])})"
-    return kind.name
+        case {"enum": members} | {"struct": members}:
+            return f"{name} ({_shorten([member['name'] for member in members])})"
+    return name
 
 
 def _shorten(names: list[str]) -> str:
     shown = ", ".join(names[:MEMBERS_SHOWN_MAX])
     return shown if len(names) <= MEMBERS_SHOWN_MAX else f"{shown}, …"
-
-
-def type_to_json(kind: ValueType) -> dict[str, Any]:
-    """`name` with the type's parameters; declared types with all of their members."""
-    match kind:
-        case Decimal(scale):
-            return {"name": kind.name, "scale": scale}
-        case List(items):
-            return {"name": kind.name, "of": type_to_json(items)}
-        case Reference(table, number, key):
-            parts = [type_to_json(part) for part in key]
-            return {"name": kind.name, "to": table, "number": number, "key": parts}
-        case Enum(declared_name, number, members):
-            named = [{"name": name, "number": at} for at, name in members]
-            return {"name": declared_name, "number": number, "enum": named}
-        case Struct(declared_name, number, members):
-            described = [
-                {
-                    "name": member.name,
-                    "number": member.number,
-                    "type": type_to_json(member.type),
-                    "optional": member.optional,
-                }
-                for member in members
-            ]
-            return {"name": declared_name, "number": number, "struct": described}
-    return {"name": kind.name}
 
 
 SIGNS: Final = {
@@ -69,7 +41,7 @@ SIGNS: Final = {
 _ABSENT: Final = "(none)"
 
 
-def write_differences(output: Output, differences: Sequence[Difference]) -> None:
+def write_differences(output: Output, differences: Sequence[SchemaDifference]) -> None:
     for difference in differences:
         name, number = difference.name, difference.number
         what = f" {difference.part} {name} ({number}): " + "; ".join(_describe(difference))
@@ -78,18 +50,24 @@ def write_differences(output: Output, differences: Sequence[Difference]) -> None
         output.write("no difference")
 
 
-def _describe(difference: Difference) -> list[str]:
-    before, after = difference.before, difference.after
+def _describe(difference: SchemaDifference) -> list[str]:
+    before, after = difference.before or {}, difference.after or {}
     if difference.change == "changed":
-        return [f"{name} {_show_change(name, before, after)}" for name in {**before, **after}]
+        return [
+            f"{_words(name)} {_show_change(name, before, after)}" for name in {**before, **after}
+        ]
     whole = after or before
     return [text for name in whole if (text := _show_whole(name, whole[name]))]
 
 
-def _show_change(name: str, before: dict[str, Any], after: dict[str, Any]) -> str:
+def _words(name: str) -> str:
+    return "order of fields" if name == "order_of_fields" else name
+
+
+def _show_change(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     shown = [_show(name, side[name]) if name in side else _ABSENT for side in (before, after)]
     if shown[0] == shown[1]:  # such as enums that differ in a member that is not shown
-        shown = [json.dumps(_attribute_to_json(side[name])) for side in (before, after)]
+        shown = [json.dumps(side[name]) for side in (before, after)]
     return " → ".join(shown)
 
 
@@ -99,13 +77,13 @@ def _show_whole(name: str, value: Any) -> str:
     if name == "name" or value is False:
         return ""
     if value is True:
-        return name
+        return _words(name)
     shown = _show(name, value)
-    return shown if name in ("type", "fields", "expression") else f"{name} {shown}"
+    return shown if name in ("type", "fields", "expression") else f"{_words(name)} {shown}"
 
 
 def _show(name: str, value: Any) -> str:
-    if isinstance(value, ValueType):
+    if name == "type":
         return show_type(value)
     if name == "default":
         return json.dumps(value, ensure_ascii=False)
@@ -114,26 +92,3 @@ def _show(name: str, value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return str(value).replace("_", " ") if name == "on_delete" else str(value)
-
-
-def difference_to_json(difference: Difference) -> dict[str, Any]:
-    """Return a difference as JSON; `before` is null for an added part, `after` for a removed
-    one."""
-    return {
-        "part": difference.part,
-        "number": difference.number,
-        "name": difference.name,
-        "change": difference.change,
-        "before": _attributes_to_json(difference.before, difference.change != "added"),
-        "after": _attributes_to_json(difference.after, difference.change != "removed"),
-    }
-
-
-def _attributes_to_json(attributes: dict[str, Any], is_there: bool) -> dict[str, Any] | None:
-    if not is_there:
-        return None
-    return {name.replace(" ", "_"): _attribute_to_json(v) for name, v in attributes.items()}
-
-
-def _attribute_to_json(value: Any) -> Any:
-    return type_to_json(value) if isinstance(value, ValueType) else value

@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import base64
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
-from zapdb.activation.schema_history_recovery import recover_schema_histories
-from zapdb.catalog.schema_history import (
-    RevisionEntry,
-    find_revisions,
-    find_rollbacks,
-    format_fingerprint,
-)
+from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.cli.configuration import DURATION, parse_duration
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.differences import difference_to_json, write_differences
-from zapdb.cli.output import Confirmation, Output, Part
+from zapdb.cli.differences import write_differences
+from zapdb.cli.output import Confirmation, Output, Part, as_plain
+from zapdb.control import Control, catalog
+from zapdb.control.catalog import (
+    FINGERPRINT,
+    FingerprintHistoryEntry,
+    HistoryBound,
+    HistoryPruning,
+    RevisionComparison,
+    TableRevision,
+)
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
-from zapdb.past.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
-from zapdb.schema import compare_tables
-from zapdb.storage import Connection, TransactionMode
-from zapdb.storage.cells import as_time
+from zapdb.limits import HISTORY_ENTRIES_MAX
 
-FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
+UNKNOWN_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+"""When a schema was changed that is older than its schema history."""
 
 TableOption = Annotated[
     str | None, typer.Option("--table", help="The table's present or former name.")
@@ -39,19 +38,6 @@ TableNumberOption = Annotated[
         "--table-number", metavar="NUMBER", help="The table's number, instead of its name."
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class RevisionLine:
-    """One entry as it is shown.
-
-    `rolled_back` is the revision before, if the entry rolled it back; `returned_to` the newest
-    earlier revision with the same fingerprint.
-    """
-
-    entry: RevisionEntry
-    rolled_back: int | None
-    returned_to: int | None
 
 
 def catalog_revisions_command(
@@ -95,156 +81,130 @@ def catalog_revisions_command(
     """
     if with_schema and not output.as_json:
         raise UsageError("a table schema is binary, so it is shown in JSON only", hint="add --json")
-    with options.opened_for() as (storage, number):
-        recover_schema_histories(storage, number)
-        with storage.transaction(TransactionMode.READ) as connection:
-            log = find_log(connection, number, table, table_number)
-            labels = read_labels(connection)
-            now = storage.now_us(connection)
-    if diff is not None:
-        _write_difference(output, find_entry(log, diff[0]), find_entry(log, diff[1]))
-        return
-    lines = make_lines(log)
-    if since is not None:
-        lines = select_since(lines, since, now)
+    with options.control() as control:
+        if diff is not None:
+            _write_difference(
+                output, control.call(catalog.compare_revisions, *diff, table, table_number)
+            )
+            return
+        entries = _list_since(control, table, table_number, since)
     if desc:
-        lines.reverse()
-    lines = lines[:limit]
+        entries.reverse()
+    entries = entries[:limit]
     columns = ("revision", "fingerprint", "migrated_at", "migrated_by", "migration", "event")
     rows = [
         (
-            str(line.entry.revision),
-            format_fingerprint(line.entry.fingerprint),
-            show_time(line.entry),
-            line.entry.migrated_by,
-            labels.get((line.entry.position, line.entry.digest), "-"),
-            line.entry.event
-            if line.rolled_back is None
-            else (f"{line.entry.event} (back from revision {line.rolled_back})", "yellow"),
+            str(entry.revision),
+            entry.fingerprint,
+            show_time(entry),
+            entry.migrated_by,
+            entry.migration or "-",
+            entry.event
+            if entry.rollback_from is None
+            else (f"{entry.event} (back from revision {entry.rollback_from})", "yellow"),
         )
-        for line in lines
+        for entry in entries
     ]
     output.table(columns, rows, right=("revision",), solid=("fingerprint", "migrated_at"))
-    output.lines(_line_to_json(line, labels, with_schema=with_schema) for line in lines)
+    output.lines(_entry_to_json(entry, with_schema=with_schema) for entry in entries)
 
 
-def find_log(
-    connection: Connection, tenant: int, table: str | None, number: int | None
-) -> list[RevisionEntry]:
-    """The log of the table that the options name; raises `UnknownName` and `UsageError`."""
-    if (table is None) == (number is None):
-        raise UsageError(
-            "give exactly one of the table's name and its number",
-            hint="give either --table NAME or --table-number NUMBER",
-        )
-    if number is not None:
-        return read_log_numbered(connection, tenant, number)
-    assert table is not None
-    return read_log(connection, tenant, table)
+def _entry_to_json(entry: FingerprintHistoryEntry, *, with_schema: bool) -> dict[str, Any]:
+    described: dict[str, Any] = as_plain(entry)
+    if with_schema:
+        described["schema"] = base64.b64encode(entry.schema).decode()
+    return described
 
 
-def make_lines(log: Sequence[RevisionEntry]) -> list[RevisionLine]:
-    lines = []
-    last: dict[int, int] = {}
-    for entry, rolled_back in zip(log, find_rollbacks(log), strict=True):
-        returned_to = None if rolled_back is None else last[entry.fingerprint]
-        lines.append(RevisionLine(entry, rolled_back, returned_to))
-        last[entry.fingerprint] = entry.revision
-    return lines
+def _list_since(
+    control: Control, table: str | None, table_number: int | None, since: str | None
+) -> list[FingerprintHistoryEntry]:
+    """The entries that `--since` selects, the oldest first; raises `UsageError` for a text that is
+    none of its forms."""
 
+    def read_from(generation: int) -> Iterator[FingerprintHistoryEntry]:
+        """A request has an end: go on behind the last entry of each."""
+        while True:
+            found = list(
+                control.call(
+                    catalog.get_fingerprint_history,
+                    table,
+                    table_number,
+                    generation,
+                    HISTORY_ENTRIES_MAX,
+                )
+            )
+            yield from found
+            if len(found) < HISTORY_ENTRIES_MAX:
+                return
+            generation = found[-1].revision + 1
 
-def select_since(lines: list[RevisionLine], since: str, now_us: int) -> list[RevisionLine]:
-    """Return the lines that `--since` selects; raises `UsageError` for any other text."""
-    newest = lines[-1].entry
+    if since is None:
+        return list(read_from(0))
     if FINGERPRINT.fullmatch(since):
-        return _select_after(lines, int(since, 16))
+        return _select_behind(list(read_from(0)), since)
     if DURATION.fullmatch(since):
-        first = now_us - parse_duration(since)
-        return [line for line in lines if line.entry.migrated_at >= first]
+        first = _find_moment(since)
+        return [entry for entry in read_from(0) if entry.migrated_at >= first]
     if not (since.isascii() and since.isdigit()) or len(since) > 18:
         raise UsageError(
             "--since is neither a revision nor a duration nor a fingerprint",
             given=since,
             hint="give for example 7, or 7d, 12h or 30m, or 0x21501dafa07d755e",
         )
+    (newest,) = control.call(
+        catalog.get_fingerprint_history, table, table_number, limit=1, descending=True
+    )
     if int(since) > newest.revision + 1:
         raise UsageError(
             "the table never had this revision",
-            table=newest.schema.name,
+            table=newest.table,
             since=since,
             newest=newest.revision,
         )
-    return [line for line in lines if line.entry.revision >= int(since)]
+    return list(read_from(int(since)))
 
 
-def _select_after(lines: list[RevisionLine], fingerprint: int) -> list[RevisionLine]:
-    """Return the lines after the last entry with a fingerprint; raises `UnknownName` if there is
+def _select_behind(
+    entries: list[FingerprintHistoryEntry], fingerprint: str
+) -> list[FingerprintHistoryEntry]:
+    """Return the entries after the last one with a fingerprint; raises `UnknownName` if there is
     none."""
-    log = [line.entry for line in lines]
-    found = find_revisions(log, fingerprint)
-    if not found:
-        known = dict.fromkeys(format_fingerprint(entry.fingerprint) for entry in log)
+    wanted = format_fingerprint(int(fingerprint, 16))
+    last = max((entry.revision for entry in entries if entry.fingerprint == wanted), default=None)
+    if last is None:
         raise UnknownName(
             "the table's schema history has no such fingerprint",
-            table=log[-1].schema.name,
-            fingerprint=format_fingerprint(fingerprint),
-            fingerprints=", ".join(known),
+            table=entries[-1].table,
+            fingerprint=wanted,
+            fingerprints=", ".join(dict.fromkeys(entry.fingerprint for entry in entries)),
         )
-    return [line for line in lines if line.entry.revision > found[-1]]
+    return [entry for entry in entries if entry.revision > last]
 
 
-def show_time(entry: RevisionEntry) -> str:
+def _find_moment(duration: str) -> datetime:
+    """When a duration before now began; raises `UsageError`."""
+    microseconds = parse_duration(duration)
+    try:
+        return datetime.now(UTC) - timedelta(microseconds=microseconds)
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
+
+
+def show_time(entry: TableRevision) -> str:
     """Return when an entry was written, in UTC; `-` if no change of the schema wrote it."""
-    return f"{as_time(entry.migrated_at):%Y-%m-%d %H:%M:%S}" if entry.migrated_at else "-"
+    is_known = entry.migrated_at != UNKNOWN_TIME
+    return f"{entry.migrated_at:%Y-%m-%d %H:%M:%S}" if is_known else "-"
 
 
-def _line_to_json(
-    line: RevisionLine, labels: dict[tuple[int, str], str], *, with_schema: bool
-) -> dict[str, Any]:
-    described = entry_to_json(line.entry, labels) | {
-        "rollback_from": line.rolled_back,
-        "rollback_to": line.returned_to,
-        "layout_revision": line.entry.layout_revision,
-    }
-    if with_schema:
-        described["schema"] = base64.b64encode(line.entry.schema_bytes).decode()
-    return described
-
-
-def entry_to_json(entry: RevisionEntry, labels: dict[tuple[int, str], str]) -> dict[str, Any]:
-    return {
-        "table": entry.schema.name,
-        "table_number": entry.table_number,
-        "revision": entry.revision,
-        "fingerprint": format_fingerprint(entry.fingerprint),
-        "migrated_at": as_time(entry.migrated_at).isoformat(),
-        "migrated_by": entry.migrated_by,
-        "migration": labels.get((entry.position, entry.digest)),
-        "event": entry.event,
-    }
-
-
-def _write_difference(output: Output, old: RevisionEntry, new: RevisionEntry) -> None:
-    differences = compare_tables(old.schema, new.schema)
+def _write_difference(output: Output, found: RevisionComparison) -> None:
     output.write(
-        (new.schema.name, "bold"),
-        f"  revision {old.revision} ({format_fingerprint(old.fingerprint)}) → "
-        f"revision {new.revision} ({format_fingerprint(new.fingerprint)})",
+        (found.table, "bold"),
+        f"  revision {found.from_.revision} ({found.from_.fingerprint}) → "
+        f"revision {found.to.revision} ({found.to.fingerprint})",
     )
-    write_differences(output, differences)
-    output.document(
-        {
-            "table": new.schema.name,
-            "table_number": new.table_number,
-            "from": _stamp_to_json(old),
-            "to": _stamp_to_json(new),
-            "differences": list(map(difference_to_json, differences)),
-        }
-    )
-
-
-def _stamp_to_json(entry: RevisionEntry) -> dict[str, Any]:
-    return {"revision": entry.revision, "fingerprint": format_fingerprint(entry.fingerprint)}
+    write_differences(output, found.differences)
+    output.document(found)
 
 
 def catalog_prune_command(
@@ -278,63 +238,43 @@ def catalog_prune_command(
     kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, the
     exit status is 1 if an entry is in use.
     """
-    with options.opened_for() as (storage, number):
-        with storage.transaction(TransactionMode.READ) as connection:
-            log = find_log(connection, number, table, table_number)
-            now = storage.now_us(connection)
-            oldest = None if older_than is None else now - parse_duration(older_than)
-            pruning = plan_pruning(connection, log, PruneBound(keep_last, before, oldest))
-        _write_plan(pruning, output)
-        done = False
-        if pruning.pruned and not dry_run:
-            question = f"delete {_count(pruning.pruned)} for good?"
-            if not pruning.required_by and not confirmation.is_given("pruning", question, output):
+    oldest = None if older_than is None else _find_moment(older_than)
+    asked = HistoryBound(keep_last, before, oldest), table, table_number
+    with options.control() as control:
+        found = control.call(catalog.prune_fingerprint_history, *asked, dry_run=True)
+        _write_plan(found, output)
+        if found.pruned and not dry_run:
+            question = f"delete {_count(found.pruned)} for good?"
+            if not found.in_use and not confirmation.is_given("pruning", question, output):
                 return EXIT_ERROR
-            prune(storage, pruning)
-            done = True
-            output.write(("pruned ", "green"), _count(pruning.pruned))
-    output.document(_plan_to_json(pruning, done=done))
-    return EXIT_ERROR if pruning.required_by else 0
+            found = control.call(catalog.prune_fingerprint_history, *asked)
+            output.write(("pruned ", "green"), _count(found.pruned))
+    output.document(found)
+    return EXIT_ERROR if found.in_use else 0
 
 
-def _count(entries: Sequence[RevisionEntry]) -> str:
+def _count(entries: Sequence[int]) -> str:
     return "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
 
 
-def _write_plan(pruning: Pruning, output: Output) -> None:
-    if not pruning.pruned:
+def _write_plan(found: HistoryPruning, output: Output) -> None:
+    if not found.pruned:
         output.write("nothing to prune")
     required_by: dict[int, list[str]] = {}
-    for requirement in pruning.required_by:
-        required_by.setdefault(requirement.revision, []).append(requirement.what)
+    for use in found.in_use:
+        required_by.setdefault(use.revision, []).append(use.by)
     rows: list[Sequence[Part]] = [
         (
             str(entry.revision),
-            format_fingerprint(entry.fingerprint),
+            entry.fingerprint,
             show_time(entry),
             entry.event,
             (", ".join(required_by.get(entry.revision, ["-"])), "yellow"),
         )
-        for entry in pruning.pruned
+        for entry in found.entries
     ]
     if rows:
         columns = ("revision", "fingerprint", "migrated_at", "event", "needed by")
         output.table(columns, rows, right=("revision",), solid=("fingerprint", "migrated_at"))
-    for entry in pruning.layouts:
-        output.write(f"revision {entry.revision} stays: later ones have its layout")
-
-
-def _plan_to_json(pruning: Pruning, *, done: bool) -> dict[str, Any]:
-    newest = pruning.log[-1]
-    return {
-        "table": newest.schema.name,
-        "table_number": newest.table_number,
-        "pruned": [entry.revision for entry in pruning.pruned],
-        "kept_for_layout": [entry.revision for entry in pruning.layouts],
-        "in_use": [
-            {"revision": requirement.revision, "by": requirement.what}
-            for requirement in pruning.required_by
-        ],
-        "newest": newest.revision,
-        "done": done,
-    }
+    for revision in found.kept_for_layout:
+        output.write(f"revision {revision} stays: later ones have its layout")

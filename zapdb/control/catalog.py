@@ -2,12 +2,51 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
-from zapdb.activation import TableDescriptor, TenantCatalog
-from zapdb.catalog.schema_history import format_fingerprint
-from zapdb.control.target import Target
-from zapdb.schema import fingerprint
+from zapdb.activation import (
+    IndexDescriptor,
+    TableDescriptor,
+    TenantCatalog,
+    load_tenant_catalog,
+)
+from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
+from zapdb.activation.pinning import find_in_log
+from zapdb.activation.schema_history_recovery import recover_schema_histories
+from zapdb.answers import hidden
+from zapdb.catalog.feed import read_seq
+from zapdb.catalog.row_kinds import ConstraintKind, DatasetVersion
+from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, format_fingerprint
+from zapdb.control.target import Json, Target
+from zapdb.datasets import Dataset
+from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
+from zapdb.jobs.known_revisions import list_range_revisions
+from zapdb.limits import HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_UNASKED
+from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
+from zapdb.records import codec_for
+from zapdb.records.cell_format import to_cell
+from zapdb.schema import (
+    Difference,
+    Field,
+    ForeignKey,
+    TableSchema,
+    canonical_bytes,
+    compare_tables,
+    fingerprint,
+)
+from zapdb.storage import Connection
+from zapdb.storage.cells import as_time
+from zapdb.tables.indexes.code import show_code
+from zapdb.values import Decimal, Enum, List, Reference, Struct, ValueType, to_json
+
+FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,4 +96,607 @@ def _summarize(descriptor: TableDescriptor) -> TableSummary:
         fingerprint=format_fingerprint(fingerprint(table)),
         fields=tuple(f.name for f in table.fields),
         indexes=tuple(index.index.name for index in descriptor.indexes),
+    )
+
+
+# --- one table -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FieldDescription:
+    """A field. `type` is its name with its parameters; `generated` is true, false or `sequence`.
+
+    `default_text` is the default as documents say it, such as `7`, `"a"` or `now`; it is empty for
+    a field without one.
+    """
+
+    name: str
+    number: int
+    type: Json
+    key: bool
+    optional: bool
+    generated: Json
+    default: Json | None = hidden(lambda one: not one.default_text)
+    default_text: str = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedField:
+    field: str
+    collation: str | None
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDescription:
+    """An index; the datasets by their names that its entries are made with, and those that some
+    entries may still be made with while it is rewriting."""
+
+    name: str
+    number: int
+    unique: bool
+    state: str
+    fields: tuple[IndexedField, ...]
+    built_with: Mapping[str, DatasetVersion]
+    rewritten_from: Mapping[str, DatasetVersion]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckDescription:
+    name: str
+    number: int
+    expression: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceDescription:
+    """A field whose values are keys of a table."""
+
+    field: str
+    table: str
+    on_delete: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedDescription:
+    """A field that was dropped, with its values kept; `migration` dropped it."""
+
+    field: str
+    number: int
+    type: Json
+    migration: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableDescription:
+    """A table's schema, and the states of its indexes, checks and references.
+
+    `code` is the generated source, if it was asked for; `schema` the canonical bytes of the schema
+    (docs/format), which the fingerprint is made of.
+    """
+
+    table: str
+    number: int
+    key: tuple[str, ...]
+    revision: int
+    layout_revision: int
+    fingerprint: str
+    fields: tuple[FieldDescription, ...]
+    indexes: tuple[IndexDescription, ...]
+    checks: tuple[CheckDescription, ...]
+    references: tuple[ReferenceDescription, ...]
+    archived: tuple[ArchivedDescription, ...]
+    code: str | None = hidden(lambda one: one.code is None)
+    schema: bytes = hidden()
+
+
+def get_table(target: Target, table: str, with_code: bool = False) -> TableDescription:
+    """An active table; raises `UnknownName`."""
+    catalog = target.catalog()
+    descriptor = catalog.table(table)
+    code = show_code(catalog, descriptor) if with_code else None
+    return _describe(descriptor, code)
+
+
+def _describe(descriptor: TableDescriptor, code: str | None) -> TableDescription:
+    table = descriptor.schema
+    return TableDescription(
+        table=table.name,
+        number=table.number,
+        key=tuple(f.name for f in table.key_fields),
+        revision=descriptor.revision,
+        layout_revision=descriptor.layout_revision,
+        fingerprint=format_fingerprint(fingerprint(table)),
+        fields=tuple(_describe_field(table, one) for one in table.fields),
+        indexes=tuple(_describe_index(table, one) for one in descriptor.indexes),
+        checks=tuple(
+            CheckDescription(
+                one.name, one.number, one.expression, _state_of(descriptor, "check", one.number)
+            )
+            for one in table.checks
+        ),
+        references=tuple(_describe_reference(descriptor, one) for one in table.foreign_keys),
+        archived=tuple(
+            ArchivedDescription(
+                one.field.name, one.field.number, type_to_json(one.field.type), one.archived_by
+            )
+            for one in table.archived
+        ),
+        code=code,
+        schema=canonical_bytes(table),
+    )
+
+
+def _describe_field(table: TableSchema, field: Field) -> FieldDescription:
+    text = ""
+    if field.has_default:
+        plain = field.plain_default
+        text = json.dumps(plain, ensure_ascii=False) if field.has_constant else plain
+    return FieldDescription(
+        name=field.name,
+        number=field.number,
+        type=type_to_json(field.type),
+        key=field.number in table.key,
+        optional=field.optional,
+        generated=field.plain_generated,
+        default=field.plain_default if field.has_default else None,
+        default_text=text,
+    )
+
+
+def _describe_index(table: TableSchema, found: IndexDescriptor) -> IndexDescription:
+    return IndexDescription(
+        name=found.index.name,
+        number=found.index.number,
+        unique=found.index.unique,
+        state=found.state,
+        fields=tuple(
+            IndexedField(
+                table.field_numbered(component.field).name,
+                None if component.collation is None else str(component.collation),
+                component.descending,
+            )
+            for component in found.index.components
+        ),
+        built_with=_name_datasets(found.built_with),
+        rewritten_from=_name_datasets(found.rewritten_from),
+    )
+
+
+def _name_datasets(datasets: Mapping[str, Dataset]) -> dict[str, DatasetVersion]:
+    return {name: DatasetVersion(one.version, one.fingerprint) for name, one in datasets.items()}
+
+
+def _describe_reference(descriptor: TableDescriptor, key: ForeignKey) -> ReferenceDescription:
+    field = descriptor.schema.field_numbered(key.field)
+    assert isinstance(field.type, Reference)
+    state = _state_of(descriptor, "reference", key.field)
+    return ReferenceDescription(field.name, field.type.table, key.on_delete, state)
+
+
+def _state_of(descriptor: TableDescriptor, kind: ConstraintKind, number: int) -> str:
+    return next(c for c in descriptor.constraints if (c.kind, c.number) == (kind, number)).state
+
+
+def type_to_json(kind: ValueType) -> dict[str, Any]:
+    """`name` with the type's parameters; declared types with all of their members."""
+    match kind:
+        case Decimal(scale):
+            return {"name": kind.name, "scale": scale}
+        case List(items):
+            return {"name": kind.name, "of": type_to_json(items)}
+        case Reference(table, number, key):
+            parts = [type_to_json(part) for part in key]
+            return {"name": kind.name, "to": table, "number": number, "key": parts}
+        case Enum(declared_name, number, members):
+            named = [{"name": name, "number": at} for at, name in members]
+            return {"name": declared_name, "number": number, "enum": named}
+        case Struct(declared_name, number, members):
+            described = [
+                {
+                    "name": member.name,
+                    "number": member.number,
+                    "type": type_to_json(member.type),
+                    "optional": member.optional,
+                }
+                for member in members
+            ]
+            return {"name": declared_name, "number": number, "struct": described}
+    return {"name": kind.name}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """No record with a key behind `after`, up to `up_to`, has a revision below `revision`.
+
+    A key is an object of its fields, or null where there is no bound; `after_text` and `up_to_text`
+    are the keys as people write them, and empty there. If the range is `current`, its records need
+    no conversion.
+    """
+
+    after: Json | None
+    up_to: Json | None
+    revision: int
+    current: bool
+    after_text: str = hidden()
+    up_to_text: str = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRanges:
+    """What is known of all keys of a table, in their order."""
+
+    ranges: tuple[KeyRange, ...]
+
+
+def list_key_ranges(target: Target, table: str) -> KeyRanges:
+    """Which revisions the records of each key range have at least; raises `UnknownName`."""
+    catalog = target.catalog()
+    with target.reading() as connection:
+        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+        descriptor = catalog.table(table)
+        known = list_range_revisions(connection, catalog, table)
+    return KeyRanges(
+        tuple(
+            KeyRange(
+                _key_to_json(descriptor.schema, one.lower),
+                _key_to_json(descriptor.schema, one.upper),
+                one.revision,
+                one.revision >= descriptor.layout_revision,
+                _show_key(descriptor.schema, one.lower),
+                _show_key(descriptor.schema, one.upper),
+            )
+            for one in known
+        )
+    )
+
+
+def _show_key(table: TableSchema, key: bytes | None) -> str:
+    if key is None:
+        return ""
+    try:
+        values = codec_for(table).decode_key(key)
+    except CorruptRecord:
+        return key.hex()
+    cells = (to_cell(field, value) for field, value in zip(table.key_fields, values, strict=True))
+    return ", ".join(cells)
+
+
+def _key_to_json(table: TableSchema, key: bytes | None) -> Any:
+    if key is None:
+        return None
+    try:
+        values = codec_for(table).decode_key(key)
+    except CorruptRecord:
+        return key.hex()
+    return {field.name: to_json(v) for field, v in zip(table.key_fields, values, strict=True)}
+
+
+# --- the schema history --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableRevision:
+    """One schema of a table. `migration` is the label of the newest migration that was active from
+    then on; `migrated_at` is 1970-01-01 if the table is older than its schema history."""
+
+    table: str
+    table_number: int
+    revision: int
+    fingerprint: str
+    migrated_at: datetime
+    migrated_by: str
+    migration: str | None
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
+class FingerprintHistoryEntry(TableRevision):
+    """One entry of a schema history. If it rolled a change back, `rollback_from` is the revision
+    before, and `rollback_to` the newest earlier one with the same fingerprint. `schema` are the
+    canonical bytes of the schema."""
+
+    rollback_from: int | None
+    rollback_to: int | None
+    layout_revision: int
+    schema: bytes = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """The schema history of one table, with the labels of migrations."""
+
+    entries: Sequence[RevisionEntry]
+    labels: Mapping[tuple[int, str], str]
+
+    def revision(self, entry: RevisionEntry) -> TableRevision:
+        return TableRevision(**self._columns(entry))
+
+    def history(self) -> Iterator[FingerprintHistoryEntry]:
+        last: dict[int, int] = {}
+        for entry, rolled_back in zip(self.entries, find_rollbacks(self.entries), strict=True):
+            returned_to = None if rolled_back is None else last[entry.fingerprint]
+            last[entry.fingerprint] = entry.revision
+            yield FingerprintHistoryEntry(
+                **self._columns(entry),
+                rollback_from=rolled_back,
+                rollback_to=returned_to,
+                layout_revision=entry.layout_revision,
+                schema=entry.schema_bytes,
+            )
+
+    def _columns(self, entry: RevisionEntry) -> dict[str, Any]:
+        return {
+            "table": entry.schema.name,
+            "table_number": entry.table_number,
+            "revision": entry.revision,
+            "fingerprint": format_fingerprint(entry.fingerprint),
+            "migrated_at": as_time(entry.migrated_at),
+            "migrated_by": entry.migrated_by,
+            "migration": self.labels.get((entry.position, entry.digest)),
+            "event": entry.event,
+        }
+
+
+def _read_log(
+    target: Target, table: str | None, table_number: int | None = None, *, begins: bool = True
+) -> _Log:
+    """The history of the table with this present or former name, or this number; one that is
+    missing begins anew, unless nothing may begin.
+
+    Raises `UnknownName`, and `UsageError` unless exactly one is given.
+    """
+    if (table is None) == (table_number is None):
+        raise UsageError(
+            "give exactly one of the table's name and its number",
+            hint="give either --table NAME or --table-number NUMBER",
+        )
+    tenant = target.tenant()
+    if begins:
+        recover_schema_histories(target.storage, tenant)
+    with target.reading() as connection:
+        return _Log(_find_log(connection, tenant, table, table_number), read_labels(connection))
+
+
+def _find_log(
+    connection: Connection, tenant: int, table: str | None, table_number: int | None
+) -> list[RevisionEntry]:
+    if table_number is not None:
+        return read_log_numbered(connection, tenant, table_number)
+    assert table is not None
+    return read_log(connection, tenant, table)
+
+
+def get_fingerprint(target: Target, table: str) -> TableRevision:
+    """The newest revision of an active table; raises `UnknownName`."""
+    log = _read_log(target, table)
+    newest = log.entries[-1]
+    if newest.event == "drop" or newest.schema.name != table:
+        raise UnknownName(
+            "the table was dropped; only its schema history remains",
+            table=table,
+            became="(dropped)" if newest.event == "drop" else newest.schema.name,
+            hint="run `zapdb catalog revisions --table NAME` to see it",
+        )
+    return log.revision(newest)
+
+
+def get_fingerprint_history(
+    target: Target,
+    table: str | None = None,
+    table_number: int | None = None,
+    since_generation: int = 0,
+    limit: int = 0,
+    descending: bool = False,
+) -> Iterator[FingerprintHistoryEntry]:
+    """Entries of a table's schema history from the revision `since_generation` on, the oldest
+    first.
+
+    At most `limit` of them, which is 64 where it is 0, and at most 1,024: whoever wants more asks
+    again from behind the last one. Raises `UnknownName`; and `InvalidValue` for a revision that is
+    more than 1,024 above the newest.
+    """
+    log = _read_log(target, table, table_number)
+    newest = log.entries[-1]
+    if since_generation > newest.revision + HISTORY_ENTRIES_MAX:
+        raise InvalidValue(
+            "the table never had this revision",
+            table=newest.schema.name,
+            since=since_generation,
+            newest=newest.revision,
+        )
+    found = [one for one in log.history() if one.revision >= since_generation]
+    if descending:
+        found.reverse()
+    return iter(found[: min(limit or HISTORY_ENTRIES_UNASKED, HISTORY_ENTRIES_MAX)])
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaStamp:
+    revision: int
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDifference:
+    """A part of a table that only one of two schemas has, or that differs.
+
+    `name` is the newer name. `before` and `after` are objects of attributes: all those of a removed
+    or added part, the differing ones of a changed part. `before` is null for an added part, `after`
+    for a removed one.
+    """
+
+    part: str
+    number: int
+    name: str
+    change: str
+    before: Json | None
+    after: Json | None
+
+
+@dataclass(frozen=True, slots=True)
+class PinCheck:
+    """The revisions at which a table had a fingerprint, and what changed since the last of them.
+
+    `active` is null for a table that was dropped; `revision` is its newest one then, too.
+    """
+
+    table: str
+    table_number: int
+    fingerprint: str
+    revisions: tuple[int, ...]
+    active: SchemaStamp | None
+    differences: tuple[SchemaDifference, ...]
+    revision: int = hidden()
+
+
+def check_pin(target: Target, table: str, fingerprint: str) -> PinCheck:
+    """Whether a table has or had the schema that a program was built for.
+
+    Raises `UnknownName` if no table has or ever had the name, and `UsageError`.
+    """
+    wanted = parse_fingerprint(fingerprint)
+    found = find_in_log(list(_read_log(target, table).entries), wanted)
+    active = SchemaStamp(found.revision, format_fingerprint(found.current))
+    return PinCheck(
+        found.table,
+        found.table_number,
+        format_fingerprint(wanted),
+        found.revisions,
+        active if found.is_active else None,
+        tuple(map(_describe_difference, found.differences)),
+        found.revision,
+    )
+
+
+def parse_fingerprint(text: str) -> int:
+    """Raises `UsageError`."""
+    if FINGERPRINT.fullmatch(text) is None:
+        raise UsageError(
+            "this is not a fingerprint",
+            given=text,
+            hint="give 0x and up to 16 hexadecimal digits, as `zapdb catalog revisions` prints "
+            "them",
+        )
+    return int(text, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionComparison:
+    """What differs between two schemas of a table."""
+
+    table: str
+    table_number: int
+    from_: SchemaStamp
+    to: SchemaStamp
+    differences: tuple[SchemaDifference, ...]
+
+
+def compare_revisions(
+    target: Target,
+    before: int,
+    after: int,
+    table: str | None = None,
+    table_number: int | None = None,
+) -> RevisionComparison:
+    """What differs between two revisions of a table; raises `UnknownName`."""
+    log = _read_log(target, table, table_number).entries
+    old, new = find_entry(log, before), find_entry(log, after)
+    return RevisionComparison(
+        new.schema.name,
+        new.table_number,
+        SchemaStamp(old.revision, format_fingerprint(old.fingerprint)),
+        SchemaStamp(new.revision, format_fingerprint(new.fingerprint)),
+        tuple(map(_describe_difference, compare_tables(old.schema, new.schema))),
+    )
+
+
+def _describe_difference(one: Difference) -> SchemaDifference:
+    return SchemaDifference(
+        one.part,
+        one.number,
+        one.name,
+        one.change,
+        None if one.change == "added" else _attributes_to_json(one.before),
+        None if one.change == "removed" else _attributes_to_json(one.after),
+    )
+
+
+def _attributes_to_json(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name.replace(" ", "_"): type_to_json(value) if isinstance(value, ValueType) else value
+        for name, value in attributes.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionUse:
+    """Stored data that need a revision: `by` describes them."""
+
+    revision: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPruning:
+    """What was pruned of a schema history, or would be.
+
+    `kept_for_layout` are revisions that stay, because later ones have their layouts. If revisions
+    are `in_use`, nothing is pruned. `entries` are those of `pruned`.
+    """
+
+    table: str
+    table_number: int
+    pruned: tuple[int, ...]
+    kept_for_layout: tuple[int, ...]
+    in_use: tuple[RevisionUse, ...]
+    newest: int
+    done: bool
+    entries: tuple[TableRevision, ...] = hidden()
+    seq: int = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBound:
+    """The entries that are to be pruned: all but the newest `keep_last`, those of revisions below
+    `before`, or those that were written before the moment `older_than`. Exactly one is given."""
+
+    keep_last: int | None = None
+    before: int | None = None
+    older_than: datetime | None = None
+
+
+def prune_fingerprint_history(
+    target: Target,
+    bound: HistoryBound,
+    table: str | None = None,
+    table_number: int | None = None,
+    dry_run: bool = False,
+) -> HistoryPruning:
+    """Delete old entries of a table's schema history for good; with `dry_run`, only say which.
+
+    Raises `UnknownName`, `UsageError` and `ConcurrencyError`.
+    """
+    log = _read_log(target, table, table_number, begins=False)
+    oldest = None if bound.older_than is None else (bound.older_than - _EPOCH) // _MICROSECOND
+    with target.reading() as connection:
+        plan = plan_pruning(
+            connection, log.entries, PruneBound(bound.keep_last, bound.before, oldest)
+        )
+    done = bool(plan.pruned) and not dry_run
+    if done:
+        prune(target.storage, plan)
+    newest = plan.log[-1]
+    return HistoryPruning(
+        newest.schema.name,
+        newest.table_number,
+        tuple(entry.revision for entry in plan.pruned),
+        tuple(entry.revision for entry in plan.layouts),
+        tuple(RevisionUse(one.revision, one.what) for one in plan.required_by),
+        newest.revision,
+        done,
+        tuple(map(log.revision, plan.pruned)),
+        read_seq(target.storage.connection()),
     )

@@ -126,7 +126,16 @@ class Method:
         return message_conversion(get_args(hint)[0] if self.is_stream else hint, self.answer_class)
 
 
-METHODS: Final = (Method(catalog.list_tables, "catalog:read", is_look_up=True),)
+METHODS: Final = (
+    Method(catalog.list_tables, "catalog:read", is_look_up=True),
+    Method(catalog.get_table, "catalog:read", is_look_up=True),
+    Method(catalog.list_key_ranges, "data:read", shows_data=True),
+    Method(catalog.get_fingerprint, "catalog:read", is_look_up=True),
+    Method(catalog.get_fingerprint_history, "catalog:read"),
+    Method(catalog.check_pin, "catalog:read"),
+    Method(catalog.compare_revisions, "catalog:read"),
+    Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True),
+)
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {
     method.function: method for method in METHODS

@@ -19,7 +19,7 @@ from zapdb.errors import (
     ServiceUnreachable,
     ZapdbError,
 )
-from zapdb.service.proto.errors_pb2 import Error
+from zapdb.service.proto.errors_pb2 import Error, ErrorContext
 
 DETAILS: Final = "zapdb-error-bin"
 
@@ -47,7 +47,7 @@ def to_message(error: ZapdbError) -> Error:
         code=plain["code"],
         message=plain["message"],
         hint=plain["hint"],
-        context=plain["context"],
+        context=[ErrorContext(key=key, value=value) for key, value in plain["context"].items()],
     )
     if error.location is not None:
         made.file = error.location.file
@@ -60,7 +60,8 @@ def from_message(sent: Error) -> ZapdbError:
     cls = CLASSES.get(sent.code, ServiceError)
     place = Location(sent.file, sent.line, sent.column) if sent.HasField("file") else None
     made = cls.__new__(cls)
-    ZapdbError.__init__(made, sent.message, hint=sent.hint, location=place, **dict(sent.context))
+    context = {one.key: one.value for one in sent.context}
+    ZapdbError.__init__(made, sent.message, hint=sent.hint, location=place, **context)
     return made
 
 

@@ -24,7 +24,8 @@ from tests.blobs import NO_BLOBS
 from tests.native.codecs import pair_of
 from tests.support import ROOT
 from zapdb import to_json
-from zapdb.cli.differences import show_type, type_to_json
+from zapdb.cli.differences import show_type
+from zapdb.control.catalog import type_to_json
 from zapdb.expressions import FUNCTIONS
 from zapdb.expressions.functions import TEXTABLE
 from zapdb.imports.coercion import Coercion, make_coercer
@@ -195,7 +196,7 @@ def cells_and_json(kind: ValueType) -> None:
 
 @concern
 def words(kind: ValueType) -> None:
-    shown = (kind.expected, kind.text_form, show_type(kind), describe_type(kind))
+    shown = (kind.expected, kind.text_form, show_type(type_to_json(kind)), describe_type(kind))
     assert all(shown)
     assert type_to_json(kind)["name"]
     with pytest.raises(ValueError, match="does not fit"):

@@ -24,19 +24,79 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!zapdb/service/proto/catalog.proto\x12\x08zapdb.v1\"4\n\x11ListTablesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"h\n\x06Tables\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x16\n\tmigration\x18\x02 \x01(\tH\x00\x88\x01\x01\x12&\n\x06tables\x18\x03 \x03(\x0b\x32\x16.zapdb.v1.TableSummaryB\x0c\n\n_migration\"\x9b\x01\n\x0cTableSummary\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0b\n\x03key\x18\x03 \x03(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x17\n\x0flayout_revision\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\x0e\n\x06\x66ields\x18\x07 \x03(\t\x12\x0f\n\x07indexes\x18\x08 \x03(\t2F\n\x07\x43\x61talog\x12;\n\nListTables\x12\x1b.zapdb.v1.ListTablesRequest\x1a\x10.zapdb.v1.Tablesb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!zapdb/service/proto/catalog.proto\x12\x08zapdb.v1\"4\n\x11ListTablesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"h\n\x06Tables\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x16\n\tmigration\x18\x02 \x01(\tH\x00\x88\x01\x01\x12&\n\x06tables\x18\x03 \x03(\x0b\x32\x16.zapdb.v1.TableSummaryB\x0c\n\n_migration\"\x9b\x01\n\x0cTableSummary\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0b\n\x03key\x18\x03 \x03(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x17\n\x0flayout_revision\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12\x0e\n\x06\x66ields\x18\x07 \x03(\t\x12\x0f\n\x07indexes\x18\x08 \x03(\t\"T\n\x0fGetTableRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05table\x18\x03 \x01(\t\x12\x11\n\twith_code\x18\x04 \x01(\x08\"\x94\x03\n\x10TableDescription\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0b\n\x03key\x18\x03 \x03(\t\x12\x10\n\x08revision\x18\x04 \x01(\x04\x12\x17\n\x0flayout_revision\x18\x05 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x06 \x01(\t\x12*\n\x06\x66ields\x18\x07 \x03(\x0b\x32\x1a.zapdb.v1.FieldDescription\x12+\n\x07indexes\x18\x08 \x03(\x0b\x32\x1a.zapdb.v1.IndexDescription\x12*\n\x06\x63hecks\x18\t \x03(\x0b\x32\x1a.zapdb.v1.CheckDescription\x12\x32\n\nreferences\x18\n \x03(\x0b\x32\x1e.zapdb.v1.ReferenceDescription\x12/\n\x08\x61rchived\x18\x0b \x03(\x0b\x32\x1d.zapdb.v1.ArchivedDescription\x12\x11\n\x04\x63ode\x18\x0c \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06schema\x18\r \x01(\x0c\x42\x07\n\x05_code\"\xa8\x01\n\x10\x46ieldDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x0b\n\x03key\x18\x04 \x01(\x08\x12\x10\n\x08optional\x18\x05 \x01(\x08\x12\x11\n\tgenerated\x18\x06 \x01(\t\x12\x14\n\x07\x64\x65\x66\x61ult\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\x14\n\x0c\x64\x65\x66\x61ult_text\x18\x08 \x01(\tB\n\n\x08_default\"\x99\x03\n\x10IndexDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0e\n\x06unique\x18\x03 \x01(\x08\x12\r\n\x05state\x18\x04 \x01(\t\x12&\n\x06\x66ields\x18\x05 \x03(\x0b\x32\x16.zapdb.v1.IndexedField\x12=\n\nbuilt_with\x18\x06 \x03(\x0b\x32).zapdb.v1.IndexDescription.BuiltWithEntry\x12\x45\n\x0erewritten_from\x18\x07 \x03(\x0b\x32-.zapdb.v1.IndexDescription.RewrittenFromEntry\x1aJ\n\x0e\x42uiltWithEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.zapdb.v1.DatasetVersion:\x02\x38\x01\x1aN\n\x12RewrittenFromEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.zapdb.v1.DatasetVersion:\x02\x38\x01\"W\n\x0cIndexedField\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x16\n\tcollation\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\ndescending\x18\x03 \x01(\x08\x42\x0c\n\n_collation\"6\n\x0e\x44\x61tasetVersion\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\"S\n\x10\x43heckDescription\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x12\n\nexpression\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\"V\n\x14ReferenceDescription\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\r\n\x05table\x18\x02 \x01(\t\x12\x11\n\ton_delete\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\"U\n\x13\x41rchivedDescription\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04type\x18\x03 \x01(\t\x12\x11\n\tmigration\x18\x04 \x01(\x04\"F\n\x14ListKeyRangesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05table\x18\x03 \x01(\t\"/\n\tKeyRanges\x12\"\n\x06ranges\x18\x01 \x03(\x0b\x32\x12.zapdb.v1.KeyRange\"\x91\x01\n\x08KeyRange\x12\x12\n\x05\x61\x66ter\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05up_to\x18\x02 \x01(\tH\x01\x88\x01\x01\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x0f\n\x07\x63urrent\x18\x04 \x01(\x08\x12\x12\n\nafter_text\x18\x05 \x01(\t\x12\x12\n\nup_to_text\x18\x06 \x01(\tB\x08\n\x06_afterB\x08\n\x06_up_to\"G\n\x15GetFingerprintRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05table\x18\x03 \x01(\t\"\xba\x01\n\rTableRevision\x12\r\n\x05table\x18\x01 \x01(\t\x12\x14\n\x0ctable_number\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x13\n\x0bmigrated_at\x18\x05 \x01(\x03\x12\x13\n\x0bmigrated_by\x18\x06 \x01(\t\x12\x16\n\tmigration\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x65vent\x18\x08 \x01(\tB\x0c\n\n_migration\"\xc6\x01\n\x1cGetFingerprintHistoryRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x12\n\x05table\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0ctable_number\x18\x04 \x01(\x04H\x01\x88\x01\x01\x12\x18\n\x10since_generation\x18\x05 \x01(\x04\x12\r\n\x05limit\x18\x06 \x01(\r\x12\x12\n\ndescending\x18\x07 \x01(\x08\x42\x08\n\x06_tableB\x0f\n\r_table_number\"\xc5\x02\n\x17\x46ingerprintHistoryEntry\x12\r\n\x05table\x18\x01 \x01(\t\x12\x14\n\x0ctable_number\x18\x02 \x01(\x04\x12\x10\n\x08revision\x18\x03 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x13\n\x0bmigrated_at\x18\x05 \x01(\x03\x12\x13\n\x0bmigrated_by\x18\x06 \x01(\t\x12\x16\n\tmigration\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\r\n\x05\x65vent\x18\x08 \x01(\t\x12\x1a\n\rrollback_from\x18\t \x01(\x04H\x01\x88\x01\x01\x12\x18\n\x0brollback_to\x18\n \x01(\x04H\x02\x88\x01\x01\x12\x17\n\x0flayout_revision\x18\x0b \x01(\x04\x12\x0e\n\x06schema\x18\x0c \x01(\x0c\x42\x0c\n\n_migrationB\x10\n\x0e_rollback_fromB\x0e\n\x0c_rollback_to\"V\n\x0f\x43heckPinRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05table\x18\x03 \x01(\t\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\"\xd1\x01\n\x08PinCheck\x12\r\n\x05table\x18\x01 \x01(\t\x12\x14\n\x0ctable_number\x18\x02 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x03 \x01(\t\x12\x11\n\trevisions\x18\x04 \x03(\x04\x12*\n\x06\x61\x63tive\x18\x05 \x01(\x0b\x32\x15.zapdb.v1.SchemaStampH\x00\x88\x01\x01\x12/\n\x0b\x64ifferences\x18\x06 \x03(\x0b\x32\x1a.zapdb.v1.SchemaDifference\x12\x10\n\x08revision\x18\x07 \x01(\x04\x42\t\n\x07_active\"4\n\x0bSchemaStamp\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\x13\n\x0b\x66ingerprint\x18\x02 \x01(\t\"\x8c\x01\n\x10SchemaDifference\x12\x0c\n\x04part\x18\x01 \x01(\t\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x0e\n\x06\x63hange\x18\x04 \x01(\t\x12\x13\n\x06\x62\x65\x66ore\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x61\x66ter\x18\x06 \x01(\tH\x01\x88\x01\x01\x42\t\n\x07_beforeB\x08\n\x06_after\"\xa3\x01\n\x17\x43ompareRevisionsRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0e\n\x06\x62\x65\x66ore\x18\x03 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x04 \x01(\x04\x12\x12\n\x05table\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0ctable_number\x18\x06 \x01(\x04H\x01\x88\x01\x01\x42\x08\n\x06_tableB\x0f\n\r_table_number\"\xb2\x01\n\x12RevisionComparison\x12\r\n\x05table\x18\x01 \x01(\t\x12\x14\n\x0ctable_number\x18\x02 \x01(\x04\x12#\n\x04\x66rom\x18\x03 \x01(\x0b\x32\x15.zapdb.v1.SchemaStamp\x12!\n\x02to\x18\x04 \x01(\x0b\x32\x15.zapdb.v1.SchemaStamp\x12/\n\x0b\x64ifferences\x18\x05 \x03(\x0b\x32\x1a.zapdb.v1.SchemaDifference\"\xc3\x01\n\x1ePruneFingerprintHistoryRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12%\n\x05\x62ound\x18\x03 \x01(\x0b\x32\x16.zapdb.v1.HistoryBound\x12\x12\n\x05table\x18\x04 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0ctable_number\x18\x05 \x01(\x04H\x01\x88\x01\x01\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08\x42\x08\n\x06_tableB\x0f\n\r_table_number\"|\n\x0cHistoryBound\x12\x16\n\tkeep_last\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x13\n\x06\x62\x65\x66ore\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x17\n\nolder_than\x18\x03 \x01(\x03H\x02\x88\x01\x01\x42\x0c\n\n_keep_lastB\t\n\x07_beforeB\r\n\x0b_older_than\"\xda\x01\n\x0eHistoryPruning\x12\r\n\x05table\x18\x01 \x01(\t\x12\x14\n\x0ctable_number\x18\x02 \x01(\x04\x12\x0e\n\x06pruned\x18\x03 \x03(\x04\x12\x17\n\x0fkept_for_layout\x18\x04 \x03(\x04\x12%\n\x06in_use\x18\x05 \x03(\x0b\x32\x15.zapdb.v1.RevisionUse\x12\x0e\n\x06newest\x18\x06 \x01(\x04\x12\x0c\n\x04\x64one\x18\x07 \x01(\x08\x12(\n\x07\x65ntries\x18\x08 \x03(\x0b\x32\x17.zapdb.v1.TableRevision\x12\x0b\n\x03seq\x18\t \x01(\x04\"+\n\x0bRevisionUse\x12\x10\n\x08revision\x18\x01 \x01(\x04\x12\n\n\x02\x62y\x18\x02 \x01(\t2\xf0\x04\n\x07\x43\x61talog\x12;\n\nListTables\x12\x1b.zapdb.v1.ListTablesRequest\x1a\x10.zapdb.v1.Tables\x12\x41\n\x08GetTable\x12\x19.zapdb.v1.GetTableRequest\x1a\x1a.zapdb.v1.TableDescription\x12\x44\n\rListKeyRanges\x12\x1e.zapdb.v1.ListKeyRangesRequest\x1a\x13.zapdb.v1.KeyRanges\x12J\n\x0eGetFingerprint\x12\x1f.zapdb.v1.GetFingerprintRequest\x1a\x17.zapdb.v1.TableRevision\x12\x64\n\x15GetFingerprintHistory\x12&.zapdb.v1.GetFingerprintHistoryRequest\x1a!.zapdb.v1.FingerprintHistoryEntry0\x01\x12\x39\n\x08\x43heckPin\x12\x19.zapdb.v1.CheckPinRequest\x1a\x12.zapdb.v1.PinCheck\x12S\n\x10\x43ompareRevisions\x12!.zapdb.v1.CompareRevisionsRequest\x1a\x1c.zapdb.v1.RevisionComparison\x12]\n\x17PruneFingerprintHistory\x12(.zapdb.v1.PruneFingerprintHistoryRequest\x1a\x18.zapdb.v1.HistoryPruningb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'zapdb.service.proto.catalog_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_INDEXDESCRIPTION_BUILTWITHENTRY']._loaded_options = None
+  _globals['_INDEXDESCRIPTION_BUILTWITHENTRY']._serialized_options = b'8\001'
+  _globals['_INDEXDESCRIPTION_REWRITTENFROMENTRY']._loaded_options = None
+  _globals['_INDEXDESCRIPTION_REWRITTENFROMENTRY']._serialized_options = b'8\001'
   _globals['_LISTTABLESREQUEST']._serialized_start=47
   _globals['_LISTTABLESREQUEST']._serialized_end=99
   _globals['_TABLES']._serialized_start=101
   _globals['_TABLES']._serialized_end=205
   _globals['_TABLESUMMARY']._serialized_start=208
   _globals['_TABLESUMMARY']._serialized_end=363
-  _globals['_CATALOG']._serialized_start=365
-  _globals['_CATALOG']._serialized_end=435
+  _globals['_GETTABLEREQUEST']._serialized_start=365
+  _globals['_GETTABLEREQUEST']._serialized_end=449
+  _globals['_TABLEDESCRIPTION']._serialized_start=452
+  _globals['_TABLEDESCRIPTION']._serialized_end=856
+  _globals['_FIELDDESCRIPTION']._serialized_start=859
+  _globals['_FIELDDESCRIPTION']._serialized_end=1027
+  _globals['_INDEXDESCRIPTION']._serialized_start=1030
+  _globals['_INDEXDESCRIPTION']._serialized_end=1439
+  _globals['_INDEXDESCRIPTION_BUILTWITHENTRY']._serialized_start=1285
+  _globals['_INDEXDESCRIPTION_BUILTWITHENTRY']._serialized_end=1359
+  _globals['_INDEXDESCRIPTION_REWRITTENFROMENTRY']._serialized_start=1361
+  _globals['_INDEXDESCRIPTION_REWRITTENFROMENTRY']._serialized_end=1439
+  _globals['_INDEXEDFIELD']._serialized_start=1441
+  _globals['_INDEXEDFIELD']._serialized_end=1528
+  _globals['_DATASETVERSION']._serialized_start=1530
+  _globals['_DATASETVERSION']._serialized_end=1584
+  _globals['_CHECKDESCRIPTION']._serialized_start=1586
+  _globals['_CHECKDESCRIPTION']._serialized_end=1669
+  _globals['_REFERENCEDESCRIPTION']._serialized_start=1671
+  _globals['_REFERENCEDESCRIPTION']._serialized_end=1757
+  _globals['_ARCHIVEDDESCRIPTION']._serialized_start=1759
+  _globals['_ARCHIVEDDESCRIPTION']._serialized_end=1844
+  _globals['_LISTKEYRANGESREQUEST']._serialized_start=1846
+  _globals['_LISTKEYRANGESREQUEST']._serialized_end=1916
+  _globals['_KEYRANGES']._serialized_start=1918
+  _globals['_KEYRANGES']._serialized_end=1965
+  _globals['_KEYRANGE']._serialized_start=1968
+  _globals['_KEYRANGE']._serialized_end=2113
+  _globals['_GETFINGERPRINTREQUEST']._serialized_start=2115
+  _globals['_GETFINGERPRINTREQUEST']._serialized_end=2186
+  _globals['_TABLEREVISION']._serialized_start=2189
+  _globals['_TABLEREVISION']._serialized_end=2375
+  _globals['_GETFINGERPRINTHISTORYREQUEST']._serialized_start=2378
+  _globals['_GETFINGERPRINTHISTORYREQUEST']._serialized_end=2576
+  _globals['_FINGERPRINTHISTORYENTRY']._serialized_start=2579
+  _globals['_FINGERPRINTHISTORYENTRY']._serialized_end=2904
+  _globals['_CHECKPINREQUEST']._serialized_start=2906
+  _globals['_CHECKPINREQUEST']._serialized_end=2992
+  _globals['_PINCHECK']._serialized_start=2995
+  _globals['_PINCHECK']._serialized_end=3204
+  _globals['_SCHEMASTAMP']._serialized_start=3206
+  _globals['_SCHEMASTAMP']._serialized_end=3258
+  _globals['_SCHEMADIFFERENCE']._serialized_start=3261
+  _globals['_SCHEMADIFFERENCE']._serialized_end=3401
+  _globals['_COMPAREREVISIONSREQUEST']._serialized_start=3404
+  _globals['_COMPAREREVISIONSREQUEST']._serialized_end=3567
+  _globals['_REVISIONCOMPARISON']._serialized_start=3570
+  _globals['_REVISIONCOMPARISON']._serialized_end=3748
+  _globals['_PRUNEFINGERPRINTHISTORYREQUEST']._serialized_start=3751
+  _globals['_PRUNEFINGERPRINTHISTORYREQUEST']._serialized_end=3946
+  _globals['_HISTORYBOUND']._serialized_start=3948
+  _globals['_HISTORYBOUND']._serialized_end=4072
+  _globals['_HISTORYPRUNING']._serialized_start=4075
+  _globals['_HISTORYPRUNING']._serialized_end=4293
+  _globals['_REVISIONUSE']._serialized_start=4295
+  _globals['_REVISIONUSE']._serialized_end=4338
+  _globals['_CATALOG']._serialized_start=4341
+  _globals['_CATALOG']._serialized_end=4965
 # @@protoc_insertion_point(module_scope)

@@ -24,17 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n zapdb/service/proto/errors.proto\x12\x08zapdb.v1\"\xcd\x01\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12-\n\x07\x63ontext\x18\x04 \x03(\x0b\x32\x1c.zapdb.v1.Error.ContextEntry\x12\x11\n\x04\x66ile\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04line\x18\x06 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x07 \x01(\r\x1a.\n\x0c\x43ontextEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_fileb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n zapdb/service/proto/errors.proto\x12\x08zapdb.v1\"\x97\x01\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\'\n\x07\x63ontext\x18\x04 \x03(\x0b\x32\x16.zapdb.v1.ErrorContext\x12\x11\n\x04\x66ile\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04line\x18\x06 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x07 \x01(\rB\x07\n\x05_file\"*\n\x0c\x45rrorContext\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'zapdb.service.proto.errors_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ERROR_CONTEXTENTRY']._loaded_options = None
-  _globals['_ERROR_CONTEXTENTRY']._serialized_options = b'8\001'
   _globals['_ERROR']._serialized_start=47
-  _globals['_ERROR']._serialized_end=252
-  _globals['_ERROR_CONTEXTENTRY']._serialized_start=197
-  _globals['_ERROR_CONTEXTENTRY']._serialized_end=243
+  _globals['_ERROR']._serialized_end=198
+  _globals['_ERRORCONTEXT']._serialized_start=200
+  _globals['_ERRORCONTEXT']._serialized_end=242
 # @@protoc_insertion_point(module_scope)

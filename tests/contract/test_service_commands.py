@@ -1,0 +1,261 @@
+"""A command says the same of a database that it opens itself as of one that a service serves.
+
+Each command is run in both ways against the same database, while the service runs: its text, its
+`--json`, its errors and its exit status are compared. What a command changes is undone between the
+two, or it is about one of two tenants that are alike.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+import zapdb
+from tests import processes
+from tests.cli.program import Result, run_here
+from tests.documents import document
+from tests.support import GUARD_SECONDS, PostgresServer
+from zapdb.catalog.schema_history import format_fingerprint
+from zapdb.control import catalog
+from zapdb.errors import InvalidValue, UnknownName
+from zapdb.limits import HISTORY_ENTRIES_MAX
+from zapdb.schema import fingerprint, read_canonical_bytes
+from zapdb.service.client import connected_control
+
+COUNTRIES = """\
+create_table: {table: countries, key: [code], fields: [
+      {name: code, type: string}, {name: name, type: string}]}"""
+PEOPLE = """\
+create_table: {table: people, key: [id, day], fields: [
+      {name: id, type: integer},
+      {name: day, type: date},
+      {name: token, type: uuid, generated: true},
+      {name: name, type: string, default: Ada},
+      {name: paid, type: decimal, scale: 2, default: "0.50"},
+      {name: made, type: timestamp, default: now},
+      {name: tags, type: list, of: string, default: []},
+      {name: country, type: reference, to: countries, optional: true},
+      {name: fax, type: string, optional: true}]}"""
+BY_NAME = """\
+create_index: {table: people, index: by_name, fields: [
+      {field: name, collation: {locale: de, strength: primary}},
+      {field: paid, descending: true}]}"""
+DROP_FAX = """\
+drop_field: {table: people, field: fax,
+    restore: {archive: true, otherwise: {value: null}}}"""
+MIGRATIONS = (
+    (COUNTRIES, PEOPLE),
+    ("add_field: {table: people, field: {name: age, type: integer, default: 7}}",),
+    (BY_NAME, "add_check: {table: people, check: old, expression: age > 0}"),
+    (DROP_FAX,),
+)
+DAY = date(2026, 11, 29)
+TENANTS = ("default", "twin")
+"""They have the same history and the same records."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """A database, and the service over it."""
+
+    engine: str
+    address: str
+    service: str
+    migrations: Path
+
+    def here(self, *command: str) -> Result:
+        return run_here([*command, "-d", self.address])
+
+    def there(self, *command: str) -> Result:
+        return run_here([*command, "-d", self.service])
+
+    def open(self, tenant: str = "default") -> zapdb.Database:
+        return zapdb.open(self.address, tenant=tenant)
+
+
+def make_database(address: str, migrations: Path) -> None:
+    """Two tenants; of the people of each, some are stale, an index is not built, and a column was
+    dropped, added again and dropped."""
+    given = ("-d", address, "-m", str(migrations))
+    for number, operations in enumerate(MIGRATIONS, 1):
+        path = migrations / f"{number:04d}_step.yaml"
+        path.write_text(document(*operations), encoding="utf-8")
+        if number == 1:
+            run_well("migrate", "up", *given)
+            run_well("tenant", "create", "twin", "-d", address)
+            for tenant in TENANTS:
+                fill(address, tenant)
+        else:
+            for tenant in TENANTS:
+                run_well("migrate", "up", "--no-build", "--tenant", tenant, *given)
+    run_well("migrate", "rollback", "--yes", "-d", address)
+    for tenant in TENANTS:
+        run_well("migrate", "up", "--no-build", "--tenant", tenant, *given)
+        run_well("convert", "run", "--plan-only", "--tenant", tenant, "-d", address)
+
+
+def fill(address: str, tenant: str) -> None:
+    with zapdb.open(address, tenant=tenant) as db, db.transaction():
+        db.table("countries").insert(code="nl", name="Netherlands")
+        for number in range(20):
+            db.table("people").insert(id=number, day=DAY, country="nl", name=f"A{number}")
+
+
+def run_well(*command: str) -> Result:
+    result = run_here(command)
+    assert result.status in (0, 3), (command, result)
+    return result
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[tuple[dict[object, Served], ExitStack]]:
+    """What is served so far: each database is made once for all tests of this file."""
+    with ExitStack() as ended:
+        yield {}, ended
+
+
+@pytest.fixture
+def served(
+    engine: str,
+    request: pytest.FixtureRequest,
+    servers: tuple[dict[object, Served], ExitStack],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Served:
+    known, ended = servers
+    server: PostgresServer | None = None
+    if engine == "postgresql":
+        server = request.getfixturevalue("postgres")
+    if server not in known:
+        directory = tmp_path_factory.mktemp("served")
+        address = f"sqlite:///{directory / 'test.db'}"
+        if server is not None:
+            address = ended.enter_context(server.fresh_database(server.prepared))
+        migrations = directory / "migrations"
+        migrations.mkdir()
+        make_database(address, migrations)
+        known[server] = Served(engine, address, ended.enter_context(serving(address)), migrations)
+    return known[server]
+
+
+@contextmanager
+def serving(address: str) -> Iterator[str]:
+    """The address of a service over the database, in a process of its own."""
+    command = [sys.executable, "-m", "zapdb", "serve", "-d", address, "--listen", "127.0.0.1:0"]
+    with processes.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = iter(process.stdout.readline, "")
+            text = "".join(iter(lambda: next(lines), "}\n")) + "}"
+            yield f"grpc://{json.loads(text)['address']}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(GUARD_SECONDS)
+
+
+PASSING = re.compile(
+    r'"(age_seconds|lease_seconds|lease_left_us|seq)": -?[0-9.e-]+'
+    r"|\b[0-9.]+ m?s\b"
+)
+"""What differs from moment to moment."""
+
+
+def settle(result: Result) -> Result:
+    return Result(result.status, PASSING.sub("…", result.out), PASSING.sub("…", result.err))
+
+
+LOOK_UPS: dict[str, tuple[str, ...]] = {
+    "list": ("catalog", "list"),
+    "show": ("catalog", "show", "people"),
+    "show code": ("catalog", "show", "people", "--code"),
+    "show ranges": ("catalog", "show", "people", "--ranges"),
+    "show unknown": ("catalog", "show", "nobody"),
+    "fingerprint": ("catalog", "fingerprint", "people"),
+    "fingerprint verbose": ("catalog", "fingerprint", "people", "--verbose"),
+    "fingerprint never": ("catalog", "fingerprint", "people", "--find", "0x1"),
+    "fingerprint wrong": ("catalog", "fingerprint", "people", "--find", "1"),
+    "fingerprint found": ("catalog", "fingerprint", "people", "--find", "{first}"),
+    "revisions": ("catalog", "revisions", "--table", "people"),
+    "revisions of a number": ("catalog", "revisions", "--table-number", "2", "--desc"),
+    "revisions limited": ("catalog", "revisions", "--table", "people", "--desc", "--limit", "2"),
+    "revisions since one": ("catalog", "revisions", "--table", "people", "--since", "3"),
+    "revisions since later": ("catalog", "revisions", "--table", "people", "--since", "5000"),
+    "revisions since a time": ("catalog", "revisions", "--table", "people", "--since", "99999w"),
+    "revisions since a schema": ("catalog", "revisions", "--table", "people", "--since", "{first}"),
+    "revisions since nothing": ("catalog", "revisions", "--table", "people", "--since", "x"),
+    "revisions since never": ("catalog", "revisions", "--table", "people", "--since", "0x1"),
+    "revisions of two": ("catalog", "revisions", "--table", "people", "--table-number", "2"),
+    "revisions of nobody": ("catalog", "revisions", "--table", "nobody"),
+    "diff": ("catalog", "revisions", "--table", "people", "--diff", "1", "4"),
+    "diff unknown": ("catalog", "revisions", "--table", "people", "--diff", "1", "99"),
+    "prune what": ("catalog", "prune", "--table", "people", "--keep-last", "1", "--dry-run"),
+    "prune nothing": ("catalog", "prune", "--table", "countries", "--before", "1", "--dry-run"),
+    "prune how": ("catalog", "prune", "--table", "people", "--dry-run"),
+}
+"""Commands that change nothing, by what they are about."""
+
+
+@pytest.mark.parametrize("command", LOOK_UPS.values(), ids=LOOK_UPS)
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_a_look_up(served: Served, command: tuple[str, ...], options: tuple[str, ...]) -> None:
+    revisions = served.here("catalog", "revisions", "--table", "people", "--json").lines
+    given = [part.format(first=revisions[0]["fingerprint"]) for part in command]
+    given += options
+    here, there = settle(served.here(*given)), settle(served.there(*given))
+    assert there == here
+    assert bool(here.out or here.err)
+
+
+@pytest.mark.parametrize("command", [("catalog", "list"), ("catalog", "revisions", "--table", "a")])
+def test_of_a_tenant_that_is_not_there(served: Served, command: tuple[str, ...]) -> None:
+    given = (*command, "--tenant", "nobody", "--json")
+    here, there = served.here(*given), served.there(*given)
+    assert there == here
+    assert here.error["code"] == "name.unknown"
+
+
+# --- what no command shows -----------------------------------------------------------------------
+
+
+def test_a_client_can_rebuild_a_schema(served: Served) -> None:
+    with connected_control(served.service, "default") as control:
+        found = control.call(catalog.get_table, "people")
+        (newest,) = control.call(
+            catalog.get_fingerprint_history, "people", descending=True, limit=1
+        )
+    assert newest.schema == found.schema
+    schema = read_canonical_bytes(found.schema)
+    assert format_fingerprint(fingerprint(schema)) == found.fingerprint
+    assert [one.name for one in schema.fields] == [one.name for one in found.fields]
+
+
+def test_a_request_for_the_schema_history_has_bounds(served: Served) -> None:
+    with connected_control(served.service, "default") as control:
+        (newest,) = control.call(
+            catalog.get_fingerprint_history, "people", descending=True, limit=1
+        )
+        last = newest.revision + HISTORY_ENTRIES_MAX
+        found = control.call(catalog.get_fingerprint_history, "people", since_generation=last)
+        assert list(found) == []
+        with pytest.raises(InvalidValue, match="never had this revision"):
+            list(control.call(catalog.get_fingerprint_history, "people", since_generation=last + 1))
+    assert InvalidValue.rpc_status == "INVALID_ARGUMENT"
+    assert UnknownName.rpc_status == "NOT_FOUND"
+
+
+def test_pruning_answers_with_a_seq_that_can_be_waited_for(served: Served) -> None:
+    bound = catalog.HistoryBound(before=1)
+    with connected_control(served.service, "default") as control:
+        found = control.call(catalog.prune_fingerprint_history, bound, "countries")
+    with served.open() as db:
+        assert db.admin.wait_for_catalog(found.seq).seq >= found.seq
+    assert not found.done
