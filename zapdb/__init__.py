@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from zapdb.records import replace as replace
     from zapdb.records import to_json as to_json
     from zapdb.release import __version__ as __version__
+    from zapdb.service.client import connect as connect
 
 _HOMES: Final = {
     "Database": "zapdb.database",
@@ -37,6 +38,7 @@ _HOMES: Final = {
     "ZapdbError": "zapdb.errors",
     "__version__": "zapdb.release",
     "asdict": "zapdb.records",
+    "connect": "zapdb.service.client",
     "etag": "zapdb.records",
     "open": "zapdb.database",
     "replace": "zapdb.records",
@@ -51,7 +53,6 @@ _HABITS: Final = {
     "Field": _TABLES,
     "Model": _TABLES,
     "Session": _OPEN,
-    "connect": _OPEN,
     "create_engine": _OPEN,
     "field": _TABLES,
     "init": _OPEN,
@@ -70,6 +71,7 @@ __all__ = [
     "ZapdbError",
     "__version__",
     "asdict",
+    "connect",
     "errors",
     "etag",
     "replace",

@@ -151,7 +151,9 @@ def served(
 def serving(address: str) -> Iterator[str]:
     """The address of a service over the database, in a process of its own."""
     command = [sys.executable, "-m", "zapdb", "serve", "-d", address, "--listen", "127.0.0.1:0"]
-    with processes.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as process:
+    with processes.Popen(
+        [*command, "--insecure-loopback", "--json"], stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             lines = iter(process.stdout.readline, "")

@@ -90,7 +90,7 @@ MEMBERS = [(sync, name) for sync in PAIRS for name in shown(sync)]
 
 
 def test_there_are_no_other_classes() -> None:
-    others = {"AsyncBlock", "AsyncFile", "OpeningBlock", "open"}
+    others = {"AsyncBlock", "AsyncFile", "OpeningBlock", "connect", "open"}
     assert {*aio.__all__} == {proxy.__name__ for proxy in PAIRS.values()} | others
     for sync, proxy in PAIRS.items():
         assert proxy.__name__ == f"Async{sync.__name__}"

@@ -84,7 +84,14 @@ def test_every_error_says_how_the_command_line_and_rpc_end() -> None:
         "PERMISSION_DENIED",
         "UNAUTHENTICATED",
     }
-    statuses |= {"DATA_LOSS", "ABORTED", "UNAVAILABLE", "UNKNOWN", "RESOURCE_EXHAUSTED"}
+    statuses |= {
+        "OUT_OF_RANGE",
+        "DATA_LOSS",
+        "ABORTED",
+        "UNAVAILABLE",
+        "UNKNOWN",
+        "RESOURCE_EXHAUSTED",
+    }
     for kind in CLASSES:
         assert kind.exit_status in (errors.EXIT_ERROR, errors.EXIT_USAGE, errors.EXIT_PENDING)
         assert kind.rpc_status in statuses

@@ -46,7 +46,10 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer_of(path: Path) -> str:
-    """`values` for everything below zapdb/values; empty for zapdb/__init__.py."""
+    """`values` for everything below zapdb/values; empty for zapdb/__init__.py, and for that of
+    zapdb.aio, which shows `connect` of the service."""
+    if path == PACKAGE / "aio" / "__init__.py":
+        return ""
     first = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     return {"__init__": "", "__main__": "cli"}.get(first, first)
 

@@ -28,6 +28,8 @@ MANY_PARAMETERS: dict[str, str] = {
     "zapdb/database/access.py:ReadAccess.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
     "zapdb/database/table.py:Table.import_file": INTERFACE,
+    "zapdb/service/aio_client.py:connect": INTERFACE,
+    "zapdb/service/client.py:connect": INTERFACE,
     "zapdb/transfer/inference/database_import.py:import_database": INTERFACE,
 }
 
@@ -54,6 +56,7 @@ HEAVY = {
 
 HEAVY_MODULES = {
     "zapdb.database.opening": "all that applications use, which few commands need",
+    "zapdb.service.addresses": "grpc",
     "zapdb.service.client": "grpc",
     "zapdb.tables.arrow": "pyarrow",
     "zapdb.past.reading.stored_moments": "pyarrow",
@@ -315,6 +318,7 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 
 
 TWICE: dict[str, str] = {
+    "connect": "to a service, in zapdb and in zapdb.aio: the parameters are those of a public call",
     "main": "where two programs begin: the command line, and the keeper of SQL statements",
 }
 

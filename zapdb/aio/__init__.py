@@ -7,6 +7,11 @@
 Nothing here waits on the event loop's thread: workers do (see `runtime`).
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from zapdb.aio.proxies import (
     AsyncBlock,
     AsyncChangeFollower,
@@ -26,6 +31,12 @@ from zapdb.aio.proxies import (
 )
 from zapdb.aio.records import AsyncFile
 
+if TYPE_CHECKING:
+    from zapdb.service.aio_client import connect as connect
+
+_HOMES: Final = {"connect": "zapdb.service.aio_client"}
+"""What is imported when it is first used, since it needs an extra."""
+
 __all__ = [
     "AsyncBlock",
     "AsyncChangeFollower",
@@ -42,5 +53,15 @@ __all__ = [
     "AsyncTable",
     "AsyncTransaction",
     "OpeningBlock",
+    "connect",
     "open",
 ]
+
+
+if not TYPE_CHECKING:  # to a type checker, a module with `__getattr__` has every name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return found

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.differences import show_type, write_differences
 from zapdb.cli.output import Output, Part, as_plain
 from zapdb.cli.revisions import show_time
@@ -27,7 +27,7 @@ KEY_CHARS_MAX = 60
 """Of a key that is shown."""
 
 
-def catalog_list_command(options: TenantOptions, output: Output) -> None:
+def catalog_list_command(options: ServedTenantOptions, output: Output) -> None:
     """Show the active tables.
 
     With `--json`: `{position, migration, tables: [{table, number, key, fields, indexes, revision,
@@ -59,7 +59,7 @@ def catalog_list_command(options: TenantOptions, output: Output) -> None:
 
 def catalog_show_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     code: Annotated[
         bool,
@@ -197,7 +197,7 @@ def _write_ranges(known: Sequence[KeyRange], output: Output) -> None:
 
 def catalog_fingerprint_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     find: Annotated[
         str | None,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -16,8 +17,10 @@ from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.tenants import find_tenant
+from zapdb.cli.commands import load_function
 from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.control import Control, LocalControl, Target
+from zapdb.errors import UsageError
 from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
 
 if TYPE_CHECKING:
@@ -29,6 +32,19 @@ SERVICES: Final = ("grpc://", "grpcs://")
 def is_service(address: str) -> bool:
     """Whether an address is that of a service, not of a database."""
     return address.startswith(SERVICES)
+
+
+def refuse_service(address: str) -> str:
+    """The address of a database; raises `UsageError` for that of a service, which lists the
+    commands that a service answers."""
+    if not is_service(address):
+        return address
+    served = load_function("served_commands.list_served_commands")
+    raise UsageError(
+        "this command needs the database itself, and this is the address of a service",
+        service=address,
+        hint=f"a service answers: {', '.join(served())}",
+    )
 
 
 @dataclass(frozen=True)
@@ -49,32 +65,12 @@ class DatabaseOptions:
 
     @property
     def address(self) -> str:
-        """Raises `UsageError` if none is given."""
-        return find_database(self.database)
+        """Raises `UsageError` if none is given, and for that of a service."""
+        return refuse_service(find_database(self.database))
 
     @property
     def tenant_name(self) -> str:
         return find_tenant_name(None)
-
-    @contextmanager
-    def control(self) -> Iterator[Control]:
-        """Whom the methods of the control plane are called on: the database, or a service if the
-        address is that of one (`grpcs://host:port`)."""
-        if is_service(self.address):
-            from zapdb.service.client import connected_control
-
-            with connected_control(self.address, self.tenant_name) as control:
-                yield control
-            return
-        with ExitStack() as ended, self.connected() as storage:
-
-            @cache
-            def open_database() -> Database:
-                from zapdb.database.opening import open_to_read
-
-                return ended.enter_context(open_to_read(self.address, self.tenant_name))
-
-            yield LocalControl(Target(storage, self.tenant_name, open_database))
 
     @contextmanager
     def connected(self) -> Iterator[Storage]:
@@ -147,6 +143,64 @@ class TenantOptions(DatabaseOptions):
                 check_level(connection)
                 number = find_tenant(connection, self.tenant_name).number
             yield storage, number
+
+
+@dataclass(frozen=True)
+class ServedDatabaseOptions(DatabaseOptions):
+    """The database that a command is about, which may be behind a service (`grpcs://host:port`):
+    what the command does are methods of the control plane."""
+
+    token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--token-file",
+            metavar="FILE",
+            help="The token for a service (grpcs://…); else what ZAPDB_TOKEN holds.",
+        ),
+    ] = None
+    tls_ca: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-ca",
+            metavar="FILE",
+            help="Authorities of the service's certificate (PEM); else those of the system.",
+        ),
+    ] = None
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option("--tls-cert", metavar="FILE", help="A certificate for the service (PEM)."),
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
+    ] = None
+
+    @contextmanager
+    def control(self) -> Iterator[Control]:
+        """Whom the methods of the control plane are called on: the database, or a service if the
+        address is that of one."""
+        address = find_database(self.database)
+        if is_service(address):
+            from zapdb.service.addresses import ServiceAccess
+            from zapdb.service.client import connected_control
+
+            access = ServiceAccess(None, self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
+            with connected_control(address, self.tenant_name, access) as control:
+                yield control
+            return
+        with ExitStack() as ended, self.connected() as storage:
+
+            @cache
+            def open_database() -> Database:
+                from zapdb.database.opening import open_to_read
+
+                return ended.enter_context(open_to_read(address, self.tenant_name))
+
+            yield LocalControl(Target(storage, self.tenant_name, open_database))
+
+
+@dataclass(frozen=True)
+class ServedTenantOptions(ServedDatabaseOptions, TenantOptions):
+    """The same with the tenant."""
 
 
 def read_tenant_catalog(storage: Storage, name: str | None = None) -> TenantCatalog:

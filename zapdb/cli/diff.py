@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.connecting import DatabaseOptions
+from zapdb.cli.connecting import ServedDatabaseOptions
 from zapdb.cli.output import Output, format_count
 from zapdb.control.migrations.comparing import diff
 from zapdb.errors import EXIT_ERROR
@@ -16,7 +16,7 @@ from zapdb.migrations.graph import Graph, MigrationNode, ObjectNode, build_graph
 
 
 def migrate_diff_command(
-    options: DatabaseOptions, output: Output, migrations: MigrationsOption = None
+    options: ServedDatabaseOptions, output: Output, migrations: MigrationsOption = None
 ) -> int:
     """Show where files differ from the stored migrations, field by field.
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from zapdb.activation.inspection import MigrationPhase
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output, format_count, report_error
 from zapdb.control.migrations.comparing import Status, TenantPositions, status
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
@@ -21,7 +21,7 @@ BEHIND_SHOWN_MAX: Final = 20
 
 
 def migrate_status_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     migrations: MigrationsOption = None,
     all_tenants: AllTenantsOption = False,

@@ -8,14 +8,14 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, PlannedTable, plan
 from zapdb.errors import EXIT_PENDING
 
 
 def migrate_plan_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     migrations: MigrationsOption = None,
     sample: Annotated[

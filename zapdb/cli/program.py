@@ -27,11 +27,7 @@ from zapdb.logs import log_as_json
 from zapdb.release import __version__
 
 _EXTRAS: Final = {
-    "cryptography": "service",
     "duckdb": "sql",
-    "google": "service",
-    "grpc": "service",
-    "jwt": "service",
     "numpy": "sql",
     "pandas": "pandas",
     "psycopg": "postgres",

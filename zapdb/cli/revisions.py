@@ -11,7 +11,7 @@ import typer
 
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.cli.configuration import DURATION, parse_duration
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.differences import write_differences
 from zapdb.cli.output import Confirmation, Output, Part, as_plain
 from zapdb.control import Control, catalog
@@ -41,7 +41,7 @@ TableNumberOption = Annotated[
 
 
 def catalog_revisions_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     table: TableOption = None,
     table_number: TableNumberOption = None,
@@ -208,7 +208,7 @@ def _write_difference(output: Output, found: RevisionComparison) -> None:
 
 
 def catalog_prune_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     confirmation: Confirmation,
     output: Output,
     table: TableOption = None,

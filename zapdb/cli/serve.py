@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from zapdb import aio
-from zapdb.cli.connecting import DatabaseOptions, is_service
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
 from zapdb.service.certificates import Certificates
@@ -79,8 +79,6 @@ def serve_command(options: DatabaseOptions, listening: ListeningOptions, output:
 
     With `--json`: `{address}`, when it listens.
     """
-    if is_service(options.address):
-        raise UsageError("a service serves a database", database=options.address)
     asyncio.run(_serve(options.address, listening.checked(), output))
 
 

@@ -182,6 +182,7 @@ class MomentInFuture(HistoryUnavailable):
     """A moment that is not over yet."""
 
     code = "history.future"
+    rpc_status = "OUT_OF_RANGE"
 
 
 class HistoryBehind(HistoryUnavailable):

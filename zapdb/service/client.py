@@ -1,68 +1,214 @@
-"""The client: the methods of the control plane, called on a service."""
+"""The client: the methods of the control plane, called on a service.
+
+    with zapdb.connect("grpcs://db.example.com:7427", tenant="acme") as client:
+        print(client.catalog.list_tables())
+
+A method here is the function of the same name in `zapdb.control`, with its parameters and its
+answer, and it raises the errors that the database raises.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
 
-from zapdb.control import Target
+from zapdb.catalog import DEFAULT_TENANT_NAME
+from zapdb.control import Control, Target, catalog, method_name
+from zapdb.errors import UsageError
+from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.methods import BY_FUNCTION, Method
 from zapdb.service.status import from_call
-
-if TYPE_CHECKING:
-    from zapdb.control import Control
 
 P = ParamSpec("P")
 A = TypeVar("A")
 
 
+class Calls:
+    """What calls of one client have in common, whatever waits for their answers."""
+
+    def __init__(self, address: ServiceAddress, channel: Any, tenant_name: str) -> None:
+        self.address = address
+        self.channel = channel
+        self.tenant_name = tenant_name
+        self._metadata = address.metadata()
+        self._reads_token = address.access.token_file is not None  # which may get another one
+        self._process = os.getpid()
+        self._seen = 0
+
+    def for_tenant(self, name: str) -> Calls:
+        return Calls(self.address, self.channel, name)
+
+    def begin(self, method: Method, args: Any, named: Any) -> Any:
+        """The call of grpc. Raises `TypeError` for arguments that the method does not take, and
+        `UsageError` in a process that was forked from the one of the client."""
+        if os.getpid() != self._process:
+            raise UsageError(
+                "a process that was forked can't use the connection of its parent",
+                service=str(self.address),
+                hint="call zapdb.connect in the forked process",
+            )
+        bound = method.signature.bind(*args, **named)
+        bound.apply_defaults()
+        request: Any = method.request.write(bound.arguments)
+        request.tenant = self.tenant_name
+        request.min_seq = self._seen
+        make = self.channel.unary_stream if method.is_stream else self.channel.unary_unary
+        stub = make(
+            method.path,
+            request_serializer=method.request_class.SerializeToString,
+            response_deserializer=method.answer_class.FromString,
+        )
+        metadata = self.address.metadata() if self._reads_token else self._metadata
+        return stub(request, metadata=metadata)
+
+    def note(self, method: Method, answer: Any) -> Any:
+        """Later calls see what this one has changed."""
+        if method.changes:
+            self._seen = max(self._seen, getattr(answer, "seq", None) or 0)
+        return answer
+
+
+def find_method(function: Callable[..., Any]) -> Method:
+    """The method of a function of the control plane; raises `UsageError` if services have none."""
+    found = BY_FUNCTION.get(function)
+    if found is None:
+        raise UsageError("a service has no such method", method=method_name(function))
+    return found
+
+
 class RemoteControl:
     """Calls methods of a service, for one tenant."""
 
-    def __init__(self, channel: grpc.Channel, address: str, tenant_name: str) -> None:
-        self._channel = channel
-        self._address = address
-        self._tenant_name = tenant_name
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
 
     def call(
         self, method: Callable[Concatenate[Target, P], A], /, *args: P.args, **named: P.kwargs
     ) -> A:
-        found = BY_FUNCTION[method]
-        bound = found.signature.bind(*args, **named)
-        bound.apply_defaults()
-        request: Any = found.request.write(bound.arguments)
-        request.tenant = self._tenant_name
-        answer: Any = self._stream(found, request) if found.is_stream else self._do(found, request)
+        found = find_method(method)
+        if found.is_stream:
+            answer: Any = self._stream(found, args, named)
+        else:
+            answer = self._do(found, args, named)
         return answer  # type: ignore[no-any-return] # of the method's own type, by its conversion
 
-    def _do(self, method: Method, request: Any) -> Any:
-        stub = self._channel.unary_unary(
-            method.path,
-            request_serializer=method.request_class.SerializeToString,
-            response_deserializer=method.answer_class.FromString,
-        )
+    def _do(self, method: Method, args: Any, named: Any) -> Any:
         try:
-            return method.answer.read(stub(request))
+            answer = self.calls.begin(method, args, named)
         except grpc.RpcError as failed:
-            raise from_call(failed, self._address) from None
+            raise from_call(failed, str(self.calls.address)) from None
+        return self.calls.note(method, method.answer.read(answer))
 
-    def _stream(self, method: Method, request: Any) -> Iterator[Any]:
-        stub = self._channel.unary_stream(
-            method.path,
-            request_serializer=method.request_class.SerializeToString,
-            response_deserializer=method.answer_class.FromString,
-        )
-        try:
-            yield from map(method.answer.read, stub(request))
-        except grpc.RpcError as failed:
-            raise from_call(failed, self._address) from None
+    def _stream(self, method: Method, args: Any, named: Any) -> Iterator[Any]:
+        begun = self.calls.begin(method, args, named)
+
+        def answers() -> Iterator[Any]:
+            try:
+                yield from map(method.answer.read, begun)
+            except grpc.RpcError as failed:
+                raise from_call(failed, str(self.calls.address)) from None
+            finally:
+                begun.cancel()
+
+        return answers()
 
 
 @contextmanager
-def connected_control(address: str, tenant_name: str) -> Iterator[Control]:
+def connected_control(
+    address: str, tenant_name: str, access: ServiceAccess | None = None
+) -> Iterator[Control]:
     """The methods of the service at an address, for one tenant."""
-    with grpc.insecure_channel(address.removeprefix("grpc://")) as channel:
-        yield RemoteControl(channel, address, tenant_name)
+    found = ServiceAddress.read(address, access or ServiceAccess())
+    with found.connect() as channel:
+        yield RemoteControl(Calls(found, channel, tenant_name))
+
+
+class Methods:
+    """The methods of one service."""
+
+    def __init__(self, control: RemoteControl) -> None:
+        self._control = control
+
+
+def remote(
+    method: Callable[Concatenate[Target, P], A],
+) -> Callable[Concatenate[Methods, P], A]:
+    """The method of the control plane, called on a service."""
+
+    @wraps(method)
+    def call(of: Methods, /, *args: P.args, **named: P.kwargs) -> A:
+        return of._control.call(method, *args, **named)
+
+    return call
+
+
+class CatalogMethods(Methods):
+    """The active tables, and the schema history of each."""
+
+    list_tables = remote(catalog.list_tables)
+    get_table = remote(catalog.get_table)
+    list_key_ranges = remote(catalog.list_key_ranges)
+    get_fingerprint = remote(catalog.get_fingerprint)
+    get_fingerprint_history = remote(catalog.get_fingerprint_history)
+    check_pin = remote(catalog.check_pin)
+    compare_revisions = remote(catalog.compare_revisions)
+    prune_fingerprint_history = remote(catalog.prune_fingerprint_history)
+
+
+class Client:
+    """A service, for one tenant; safe to share between threads, and a context manager.
+
+    `zapdb.connect` returns it. Closing it closes the connection.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        control = RemoteControl(calls)
+        self.catalog = CatalogMethods(control)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<zapdb service {self._calls.address}, tenant {self._calls.tenant_name!r}>"
+
+    def for_tenant(self, name: str) -> Client:
+        """Return the same service for another tenant; it is closed with this one."""
+        return Client(self._calls.for_tenant(name))
+
+    def close(self) -> None:
+        """Close the connection; calls under way end with `ServiceUnreachable`."""
+        self._calls.channel.close()
+
+
+def connect(
+    address: str,
+    *,
+    token: str | None = None,
+    tenant: str = DEFAULT_TENANT_NAME,
+    token_file: str | Path | None = None,
+    tls_ca: str | Path | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+) -> Client:
+    """Connect to a service that `zapdb serve` runs: `zapdb.connect("grpcs://host:7427")`.
+
+    The client shows `token`, or what is in `token_file` or ZAPDB_TOKEN, or a certificate
+    (`tls_cert` and `tls_key`). `tls_ca` has the authorities of the service's certificate, by
+    default those of the system. `grpc://`, without TLS, is for services on this machine.
+
+    Nothing is sent before the first call. Calls raise what the database raises, and
+    `ServiceUnreachable`, `NotAuthenticated` and `NotAllowed`. Needs the extra `service`.
+    """
+    access = ServiceAccess.given(token, token_file, tls_ca, tls_cert, tls_key)
+    found = ServiceAddress.read(address, access)
+    return Client(Calls(found, found.connect(), tenant))

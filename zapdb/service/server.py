@@ -8,7 +8,6 @@ makes the next: no transaction is open while a reader is slow.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
 import time
 from collections import OrderedDict
@@ -41,6 +40,7 @@ from zapdb.limits import (
     SERVICE_POLL_SECONDS,
     SERVICE_REQUEST_SIZE_BYTES_MAX,
 )
+from zapdb.service.addresses import is_loopback
 from zapdb.service.certificates import Certificates
 from zapdb.service.guard import Guard, IncomingCall, incoming_call
 from zapdb.service.keys import KeyFile
@@ -96,12 +96,7 @@ class Listening:
             raise UsageError(
                 "this is no address to listen on", address=self.address, hint="HOST:PORT"
             )
-        if host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(host.strip("[]")).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(host)
 
 
 @dataclass(frozen=True, slots=True)

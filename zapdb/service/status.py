@@ -66,12 +66,22 @@ def from_message(sent: Error) -> ZapdbError:
 
 
 BY_STATUS: Final = {
-    grpc.StatusCode.UNAVAILABLE: ServiceUnreachable,
-    grpc.StatusCode.DEADLINE_EXCEEDED: ServiceUnreachable,
-    grpc.StatusCode.UNAUTHENTICATED: NotAuthenticated,
-    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
+    grpc.StatusCode.UNAVAILABLE: (
+        ServiceUnreachable,
+        "is `zapdb serve` running there, and do the certificates fit?",
+    ),
+    grpc.StatusCode.CANCELLED: (ServiceUnreachable, "the connection was closed meanwhile"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (ServiceUnreachable, "give it more time"),
+    grpc.StatusCode.UNAUTHENTICATED: (NotAuthenticated, "`zapdb token issue` makes a token"),
+    grpc.StatusCode.PERMISSION_DENIED: (NotAllowed, "the token lacks a scope"),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: (
+        ServiceError,
+        "a message is larger than the limits allow: ask for less at a time",
+    ),
+    grpc.StatusCode.UNIMPLEMENTED: (ServiceError, "is the service of another release?"),
 }
-"""What a status says that comes without details, from the transport or from a proxy."""
+"""What a status says that comes without details, from the transport or from a proxy; with a way
+out."""
 
 
 def from_call(failed: Any, address: str) -> ZapdbError:
@@ -79,10 +89,11 @@ def from_call(failed: Any, address: str) -> ZapdbError:
     for key, value in failed.trailing_metadata() or ():
         if key == DETAILS:
             return from_message(Error.FromString(value))
-    return BY_STATUS.get(failed.code(), ServiceError)(
+    kind, hint = BY_STATUS.get(failed.code(), (ServiceError, "the log of the service says more"))
+    return kind(
         "the service did not answer",
         service=address,
         status=failed.code().name,
         cause=failed.details() or "",
-        hint="is `zapdb serve` running there, and do the certificates fit?",
+        hint=hint,
     )

@@ -1,0 +1,225 @@
+"""The clients of a service: typed methods, the errors of the database, and what they refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import multiprocessing
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zapdb
+import zapdb.aio
+from tests.cli.program import run_here
+from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.services import Authority, Served, make_keys, served, token_for
+from tests.support import Workspace
+from zapdb.cli.served_commands import list_served_commands
+from zapdb.control import catalog
+from zapdb.errors import (
+    NotAllowed,
+    NotAuthenticated,
+    ServiceUnreachable,
+    UnknownName,
+    UsageError,
+    ZapdbError,
+)
+from zapdb.service import aio_client, client
+from zapdb.service.certificates import Certificates
+from zapdb.service.methods import METHODS, Method
+from zapdb.service.principals import Grant
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    return make_keys(tmp_path)
+
+
+@pytest.fixture
+def service(workspace: Workspace, key_file: Path) -> Iterator[Served]:
+    workspace.write(1, ITEMS)
+    workspace.open().admin.create_tenant("acme")
+    with served(workspace.address, key_file) as one:
+        yield one
+
+
+def method_of(of: Any, method: Method) -> Any:
+    service = method.service.rpartition(".")[2].lower()
+    return getattr(getattr(of, service), method.function.__name__)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.path)
+def test_the_clients_have_every_method(method: Method) -> None:
+    """As the function has it: its parameters and its docstring; the asynchronous one awaited, or
+    iterated if it answers with a stream."""
+    calls = client.Calls(
+        client.ServiceAddress.read("grpc://localhost", client.ServiceAccess("x")), None, "default"
+    )
+    here = method_of(client.Client(calls), method)
+    there = method_of(aio_client.AsyncClient(calls), method)
+    wanted = list(method.signature.parameters)
+    for found in (here, there):
+        assert list(inspect.signature(found.__wrapped__).parameters)[1:] == wanted
+        assert found.__doc__ == method.function.__doc__
+    assert inspect.isasyncgenfunction(there.__func__) == method.is_stream
+    assert inspect.iscoroutinefunction(there.__func__) == (not method.is_stream)
+
+
+def test_a_client_answers_as_the_database_does(
+    service: Served, workspace: Workspace, key_file: Path
+) -> None:
+    token = token_for(key_file)
+    with zapdb.connect(f"grpc://{service.address}", token=token) as found:
+        tables = found.catalog.list_tables()
+        assert [table.table for table in tables.tables] == ["items"]
+        assert type(tables) is catalog.Tables
+        entries = list(found.catalog.get_fingerprint_history("items"))
+        assert [entry.revision for entry in entries] == [1]
+        assert found.for_tenant("acme").catalog.list_tables().tables == ()
+        with pytest.raises(UnknownName) as caught:
+            found.catalog.get_table("nobody")
+        assert caught.value.context["tables"] == "items"
+        with pytest.raises(UnknownName):
+            list(found.catalog.get_fingerprint_history("nobody"))
+
+    async def ask() -> None:
+        address = f"grpc://{service.address}"
+        async with zapdb.aio.connect(address, token=token) as found:
+            assert await found.catalog.list_tables() == tables
+            assert [one async for one in found.catalog.get_fingerprint_history("items")] == entries
+            with pytest.raises(UnknownName):
+                await found.catalog.get_table("nobody")
+            with pytest.raises(UnknownName):
+                [one async for one in found.catalog.get_fingerprint_history("nobody")]
+            assert (await found.for_tenant("acme").catalog.list_tables()).tables == ()
+
+    asyncio.run(ask())
+
+
+def test_a_look_up_sees_a_change_at_last_and_with_its_seq_at_once(
+    service: Served, workspace: Workspace, key_file: Path
+) -> None:
+    with zapdb.connect(f"grpc://{service.address}", token=token_for(key_file)) as found:
+        assert found.catalog.list_tables().position == 1
+        workspace.write(2, ADD_COLOR)
+        db = workspace.open()
+        found._calls._seen = db.admin.catalog_seq()
+        assert found.catalog.list_tables().position == 2
+
+
+def test_tokens_come_from_the_call_a_file_or_the_environment(
+    service: Served, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"grpc://{service.address}"
+    token = token_for(key_file)
+    with zapdb.connect(address) as found, pytest.raises(NotAuthenticated, match="no token"):
+        found.catalog.list_tables()
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text(token_for(key_file, "ci", Grant("default", frozenset({"jobs:read"}))) + "\n")
+    with zapdb.connect(address, token_file=file) as found:
+        with pytest.raises(NotAllowed):
+            found.catalog.list_tables()
+        file.write_text(token + "\n")  # a long-lived client is given another one
+        found.catalog.list_tables()
+    monkeypatch.setenv("ZAPDB_TOKEN", token)
+    with zapdb.connect(address) as found:
+        found.catalog.list_tables()
+    file.chmod(0o644)
+    with pytest.raises(UsageError, match="others can read"):
+        zapdb.connect(address, token_file=file)
+
+
+def test_by_tls_with_a_certificate(workspace: Workspace, key_file: Path, tmp_path: Path) -> None:
+    workspace.write(1, ITEMS)
+    workspace.open()
+    authority = Authority.make(tmp_path)
+    with served(workspace.address, key_file, Certificates(*authority.sign("service"))) as one:
+        address, token = f"grpcs://{one.address}", token_for(key_file)
+        with zapdb.connect(address, token=token, tls_ca=authority.path) as found:
+            assert len(found.catalog.list_tables().tables) == 1
+        with zapdb.connect(address, token=token) as found, pytest.raises(ServiceUnreachable):
+            found.catalog.list_tables()
+        given = ("-d", address, "--tls-ca", str(authority.path), "--token-file")
+        file = tmp_path / "token"
+        file.touch(0o600)
+        file.write_text(token)
+        result = run_here(["catalog", "list", "--json", *given, str(file)])
+        assert result.status == 0, result
+        assert result.json["tables"][0]["table"] == "items"
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("grpc://db.example.com:1", "travel in clear"),
+        ("grpc://10.0.0.1", "travel in clear"),
+        ("grpcs://", "no address"),
+        ("grpcs://host:port", "no address"),
+        ("grpcs://host/path", "no address"),
+        ("grpcs://user@host", "no address"),
+        ("http://host", "no address"),
+        ("", "no address"),
+    ],
+)
+def test_addresses_that_are_refused(address: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        zapdb.connect(address)
+
+
+def test_certificates_go_with_tls_and_with_their_key(tmp_path: Path) -> None:
+    certificate, key = Authority.make(tmp_path).sign("x")
+    with pytest.raises(UsageError, match="are for TLS"):
+        zapdb.connect("grpc://localhost", tls_cert=certificate, tls_key=key)
+    with pytest.raises(UsageError, match="goes with its key"):
+        zapdb.connect("grpcs://localhost", tls_cert=certificate)
+    key.chmod(0o644)
+    with pytest.raises(UsageError, match="others can read"):
+        zapdb.connect("grpcs://localhost", tls_cert=certificate, tls_key=key)
+
+
+def test_nobody_there(tmp_path: Path) -> None:
+    with zapdb.connect("grpc://127.0.0.1:1") as found:
+        with pytest.raises(ServiceUnreachable) as caught:
+            found.catalog.list_tables()
+        assert "zapdb serve" in caught.value.hint
+        with pytest.raises(ServiceUnreachable):
+            list(found.catalog.get_fingerprint_history("items"))
+    assert run_here(["catalog", "list", "-d", "grpc://127.0.0.1:1"]).status == 1
+
+
+def ask_in_child(found: client.Client, told: Any) -> None:
+    try:
+        found.catalog.list_tables()
+    except ZapdbError as error:
+        told.send((type(error), error.hint))
+    told.send(None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_connects_anew() -> None:
+    """Before anything was sent, since grpc can't be forked afterwards."""
+    here, there = multiprocessing.Pipe()
+    with zapdb.connect("grpc://127.0.0.1:1", token="x") as found:
+        child = multiprocessing.get_context("fork").Process(
+            target=ask_in_child, args=(found, there)
+        )
+        child.start()
+        kind, hint = here.recv()
+        child.join()
+    assert kind is UsageError
+    assert "zapdb.connect in the forked process" in hint
+
+
+def test_other_commands_refuse_a_service_and_list_those_that_it_has() -> None:
+    served_names = list_served_commands()
+    assert "catalog list" in served_names
+    for command in (["data", "list", "items"], ["verify"], ["serve"], ["sql", "SELECT 1"]):
+        assert " ".join(command[:2]) not in served_names
+        result = run_here([*command, "-d", "grpcs://localhost:1", "--json"])
+        assert result.status == 2, result
+        assert "catalog list, " in result.error["hint"], result

@@ -1,0 +1,130 @@
+"""The client for asyncio: the same methods, awaited.
+
+async with zapdb.aio.connect("grpcs://db.example.com:7427") as client:
+    print(await client.catalog.list_tables())
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import grpc
+import grpc.aio
+
+from zapdb.catalog import DEFAULT_TENANT_NAME
+from zapdb.control import Target, catalog
+from zapdb.service.addresses import ServiceAccess, ServiceAddress
+from zapdb.service.client import Calls, find_method
+from zapdb.service.client import connect as connect_here
+from zapdb.service.status import from_call
+from zapdb.tables.did_you_mean import told_for_tasks
+
+P = ParamSpec("P")
+A = TypeVar("A")
+
+
+class AsyncMethods:
+    """The methods of one service, for tasks."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+
+def remote_awaited(
+    method: Callable[Concatenate[Target, P], A],
+) -> Callable[Concatenate[AsyncMethods, P], Coroutine[Any, Any, A]]:
+    """The method of the control plane, called on a service and awaited."""
+
+    @wraps(method)
+    async def call(of: AsyncMethods, /, *args: P.args, **named: P.kwargs) -> A:
+        found, calls = find_method(method), of._calls
+        try:
+            answer = await calls.begin(found, args, named)
+        except grpc.RpcError as failed:
+            raise from_call(failed, str(calls.address)) from None
+        read: A = calls.note(found, found.answer.read(answer))
+        return read
+
+    return call
+
+
+def remote_iterated(
+    method: Callable[Concatenate[Target, P], Iterator[A]],
+) -> Callable[Concatenate[AsyncMethods, P], AsyncIterator[A]]:
+    """The method of the control plane that answers with a stream, for `async for`."""
+
+    @wraps(method)
+    async def call(of: AsyncMethods, /, *args: P.args, **named: P.kwargs) -> AsyncIterator[A]:
+        found, calls = find_method(method), of._calls
+        begun = calls.begin(found, args, named)
+        try:
+            async for message in begun:
+                yield found.answer.read(message)
+        except grpc.RpcError as failed:
+            raise from_call(failed, str(calls.address)) from None
+        finally:
+            begun.cancel()
+
+    return call
+
+
+class AsyncCatalogMethods(AsyncMethods):
+    """The active tables, and the schema history of each."""
+
+    list_tables = remote_awaited(catalog.list_tables)
+    get_table = remote_awaited(catalog.get_table)
+    list_key_ranges = remote_awaited(catalog.list_key_ranges)
+    get_fingerprint = remote_awaited(catalog.get_fingerprint)
+    get_fingerprint_history = remote_iterated(catalog.get_fingerprint_history)
+    check_pin = remote_awaited(catalog.check_pin)
+    compare_revisions = remote_awaited(catalog.compare_revisions)
+    prune_fingerprint_history = remote_awaited(catalog.prune_fingerprint_history)
+
+
+class AsyncClient:
+    """A service, for one tenant; an asynchronous context manager.
+
+    `zapdb.aio.connect` returns it.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self.catalog = AsyncCatalogMethods(calls)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<zapdb service {self._calls.address}, tenant {self._calls.tenant_name!r}>"
+
+    def for_tenant(self, name: str) -> AsyncClient:
+        """Return the same service for another tenant; it is closed with this one."""
+        return AsyncClient(self._calls.for_tenant(name))
+
+    async def close(self) -> None:
+        """Close the connection; calls under way are cancelled."""
+        await self._calls.channel.close()
+
+
+def connect(
+    address: str,
+    *,
+    token: str | None = None,
+    tenant: str = DEFAULT_TENANT_NAME,
+    token_file: str | Path | None = None,
+    tls_ca: str | Path | None = None,
+    tls_cert: str | Path | None = None,
+    tls_key: str | Path | None = None,
+) -> AsyncClient:
+    access = ServiceAccess.given(token, token_file, tls_ca, tls_cert, tls_key)
+    found = ServiceAddress.read(address, access)
+    return AsyncClient(Calls(found, found.connect(grpc.aio), tenant))
+
+
+connect.__doc__ = told_for_tasks(connect_here.__doc__ or "")
