@@ -297,6 +297,31 @@ def test_a_transaction_iterates_as_of_the_beginning(workspace: Workspace, rounds
 
 
 @pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("name", ["alternatives", "alternatives in order"])
+def test_what_came_of_an_alternative_that_has_ended_does_not_come_again(
+    workspace: Workspace, name: str
+) -> None:
+    """All of the first alternative has come when its records are moved to the end of the second."""
+    db = start(workspace)
+    first = [draw(Random(key), key) | {"kind": 0, "due": key} for key in range(5)]
+    second = [draw(Random(key), key) | {"kind": 2, "due": 10 + key} for key in range(5, 20)]
+    db.table("groups").insert_many({"id": key, "name": "new"} for key in range(GROUP_COUNT))
+    db.table("tasks").insert_many(first + second)
+    for handle in (db, None):
+        with db.transaction() as tx:
+            tasks = (handle or tx).table("tasks")
+            keys = []
+            for record in WAYS[name].read(tasks):
+                keys.append(record.id)
+                if record.id == 6:
+                    tasks.where(kind=0).update(kind=2, due=90)
+            assert keys == list(range(20))
+            tx.table("tasks").where(due=90).update(kind=0)
+            for task in first:
+                tx.table("tasks").update(task["id"], due=task["due"])
+
+
+@pytest.mark.usefixtures("small_pages")
 def test_a_snapshot_iterates_as_of_its_beginning(workspace: Workspace) -> None:
     db = start(workspace)
     with ThreadPoolExecutor(1) as pool:  # which is not inside the snapshot

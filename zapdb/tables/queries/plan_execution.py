@@ -10,7 +10,7 @@ which comes with the catalog version (rule 8): if it is not, all begins again wi
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, groupby, islice
 from operator import itemgetter
@@ -100,6 +100,8 @@ class PlanExecution:
             watch(self._session, self._bound_plans, self._planning.asked.predicate)
         if self.plan.sorting != "all":
             found = self._read_in_order(limit, behind)
+            if len(self._bound_plans) > 1:
+                found = _holding(self._bound_plans, found)
             return found if limit is None else islice(found, limit)
         if limit is not None:
             alternative = self._planning.plan_in_order(self.bound)
@@ -167,6 +169,12 @@ class PlanExecution:
         if plan.sorting == "all" or self._is_merged:
             return ((bound_plan.sort_key(one), one) for one in found)
         return ((b"", one) for one in found)
+
+
+def _holding(plans: Sequence[BoundPlan], found: Iterator[Found]) -> Iterator[Found]:
+    """Return the records, and hold all plans to the end: an iteration asks each of them where a
+    record is that is written, those whose records have all come, too."""
+    yield from found
 
 
 def _sort(keyed: Iterable[tuple[Any, Found]], limit: int | None) -> Iterator[Found]:
