@@ -25,6 +25,8 @@ INTERFACE = "its parameters are the options of a public call"
 
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
+    "zapdb/control/history.py:audit": INTERFACE,
+    "zapdb/control/history.py:list_records": INTERFACE,
     "zapdb/database/access.py:ReadAccess.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
     "zapdb/database/table.py:Table.import_file": INTERFACE,

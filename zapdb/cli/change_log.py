@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from zapdb.activation.inspection import read_log
-from zapdb.cli.configuration import LimitOption, parse_duration
-from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.history import opened_to_read
+from zapdb.cli.configuration import LimitOption
+from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.output import Confirmation, Output, Part, format_count, print_note
-from zapdb.cli.record_changes import archived_to_json, record_to_json, show_archived, show_change
-from zapdb.database import Database, RecordChange, SchemaEvent
+from zapdb.cli.record_changes import note_waiting, show_archived, show_change, show_key_values
+from zapdb.control.changes import (
+    ListedChange,
+    ListedEvent,
+    ListedFollower,
+    describe_follower,
+    get_followers,
+    get_status,
+    list_changes,
+)
+from zapdb.control.durations import parse_duration
+from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
 from zapdb.log.change_log import BOOKMARK_TEXT, Bookmark
-from zapdb.records.cell_format import to_cell, to_plain
-from zapdb.storage import TransactionMode
 from zapdb.storage.cells import as_time
-from zapdb.tables.changes import FollowerStatus
 
 LIST_CHANGES: Final = 100
 
@@ -31,7 +36,7 @@ LIST_CHANGES: Final = 100
 
 
 def changes_list_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     since: Annotated[
         str | None,
@@ -61,21 +66,19 @@ def changes_list_command(
     schema has `event`, `field` and `position` instead of `operation`, `key`, `before`, `after`,
     `archived_before`, `archived_after`, `replaced` and `unreadable`.
     """
-    if newest and since is not None:
-        raise UsageError(
-            "--newest begins at the end of the log, and --since at a bookmark",
-            hint="leave out one of them",
+    with options.control() as control:
+        found = control.call(
+            list_changes,
+            since=since,
+            table=table,
+            newest=newest,
+            limit=limit + 1,
+            for_text=not output.as_json,
         )
-    with opened_to_read(options) as db:
-        found = db.change_log.read_back() if newest else iter(db.change_log.read(since))
-        if table is not None:
-            number = _find_table(db, table)
-            found = (made for made in found if made.bookmark.table == number)
-        shown = islice(found, limit)
-        last = None
+        shown, last = islice(found, limit), None
         if output.as_json:
             for made in shown:
-                output.lines([change_to_json(made)])
+                output.lines([made])
                 last = made
         else:
             listed = list(shown)
@@ -83,75 +86,42 @@ def changes_list_command(
             columns = ("made at", "principal", "operation", "table", "key", "change")
             rows = [_to_row(made) for made in listed]
             output.table(columns, rows, solid=("made at",), empty="no changes")
-        if last is None and not any(state.logs_changes for state in db._catalog.tables.values()):
-            print_note("the change log is off: `zapdb settings set change_log on` switches it on")
-        if last is not None and next(found, None) is not None:
-            more = "a higher --limit shows them" if newest else f"--since {last.bookmark}"
-            print_note(f"there are more changes: {more}")
+        has_more = last is not None and next(found, None) is not None
+        status = control.call(get_status)
+    if last is None and not status.records:
+        print_note("the change log is off: `zapdb settings set change_log on` switches it on")
+    if last is not None and has_more:
+        more = "a higher --limit shows them" if newest else f"--since {last.bookmark}"
+        print_note(f"there are more changes: {more}")
+    note_waiting(status)
 
 
-def _find_table(db: Database, name: str) -> int:
-    with db._storage.transaction(TransactionMode.READ) as connection:
-        return read_log(connection, db._catalog.tenant, name)[-1].table_number
-
-
-def _to_row(made: RecordChange | SchemaEvent) -> Sequence[Part]:
+def _to_row(made: ListedChange | ListedEvent) -> Sequence[Part]:
     begin = (f"{made.made_at:%Y-%m-%d %H:%M:%S}", made.principal)
-    if isinstance(made, SchemaEvent):
+    if isinstance(made, ListedEvent):
         numbers = {"revision": made.revision, "migration": made.position}
         told = ", ".join(f"{what} {number}" for what, number in numbers.items() if number)
         table = ".".join(name for name in (made.table, made.field) if name)
         return (*begin, (made.event, "yellow"), table, "", told)
-    shape = made.schema_after or made.schema_before
-    assert shape is not None
-    key = ", ".join(map(to_cell, shape.key_fields, made.key))
     return (
         *begin,
         (made.operation, "bold"),
         made.table,
-        key,
+        show_key_values(made.shape_after or made.shape_before, made.key),
         ", ".join(filter(None, (_show_record(made), show_archived(made)))),
     )
 
 
-def _show_record(made: RecordChange) -> str:
+def _show_record(made: ListedChange) -> str:
     if made.unreadable is not None:
         return f"{len(made.unreadable):,} bytes that could not be read"
-    return show_change(made.schema_before, made.before, made.schema_after, made.after)
-
-
-def change_to_json(made: RecordChange | SchemaEvent) -> dict[str, Any]:
-    common = {
-        "principal": made.principal,
-        "made_at": made.made_at,
-        "transaction": made.transaction,
-        "stamp": made.stamp,
-        "stamped_at": made.stamped_at,
-        "bookmark": str(made.bookmark),
-    }
-    if isinstance(made, SchemaEvent):
-        what: dict[str, Any] = {"table": made.table, "field": made.field, "event": made.event}
-        return what | {"revision": made.revision, "position": made.position} | common
-    shape = made.schema_after or made.schema_before
-    assert shape is not None
-    return {
-        "table": made.table,
-        "operation": made.operation,
-        "key": list(map(to_plain, shape.key_fields, made.key)),
-        "before": record_to_json(made.schema_before, made.before),
-        "after": record_to_json(made.schema_after, made.after),
-        **archived_to_json(made),
-        "replaced": made.replaced,
-        "unreadable": made.unreadable,
-        "revision": made.revision,
-        **common,
-    }
+    return show_change(made)
 
 
 # Followers
 
 
-def changes_followers_command(options: TenantOptions, output: Output) -> None:
+def changes_followers_command(options: ServedTenantOptions, output: Output) -> None:
     """Show the followers, their bookmarks, and how far each is behind; times are UTC.
 
     `changes behind` counts up to 100,000; `lag` is the age of the oldest change that the follower
@@ -163,35 +133,26 @@ def changes_followers_command(options: TenantOptions, output: Output) -> None:
     `watermark` any more, which is null for an empty log; `changes_waiting` are behind `ends_at`
     until a process that writes has given them their place.
     """
-    with options.open(read_only=True) as db:
-        found, begins_at = db.change_log.followers(), db.change_log.begin()
-        status = db.change_log.status()
+    with options.control() as control:
+        answer = control.call(get_followers)
     output.table(
         ("follower", "advanced at", "changes behind", "lag", "bookmark"),
-        [_follower_to_row(status) for status in found],
+        [_follower_to_row(one) for one in answer.followers],
         right=("changes behind", "lag"),
         solid=("advanced at",),
         empty="no followers",
     )
-    output.document(
-        {
-            "followers": [_follower_to_json(s) for s in found],
-            "begins_at": str(begins_at),
-            "ends_at": str(status.end),
-            "watermark": status.watermark,
-            "changes_waiting": status.waiting.changes,
-        }
-    )
+    output.document(answer)
 
 
-def _follower_to_row(status: FollowerStatus) -> Sequence[Part]:
-    behind = status.lag.changes
+def _follower_to_row(one: ListedFollower) -> Sequence[Part]:
+    behind = one.changes_behind
     return (
-        (status.name, "bold"),
-        f"{status.advanced_at:%Y-%m-%d %H:%M:%S}",
+        (one.name, "bold"),
+        f"{one.advanced_at:%Y-%m-%d %H:%M:%S}",
         _format_number(behind) if behind else "-",
-        _format_age(status.lag.seconds) if behind else "-",
-        str(status.bookmark),
+        _format_age(one.seconds_behind) if behind else "-",
+        one.bookmark,
     )
 
 
@@ -210,16 +171,6 @@ def _format_age(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:,.0f}{unit}"
     return f"{seconds:.0f}s"
-
-
-def _follower_to_json(status: FollowerStatus) -> dict[str, Any]:
-    return {
-        "name": status.name,
-        "bookmark": str(status.bookmark),
-        "advanced_at": status.advanced_at,
-        "changes_behind": status.lag.changes,
-        "seconds_behind": round(status.lag.seconds, 3),
-    }
 
 
 def changes_remove_follower_command(
@@ -252,7 +203,7 @@ def changes_remove_follower_command(
             return EXIT_ERROR
         db.change_log.follower(name).remove()
     output.write(("removed ", "green"), name)
-    output.document(_follower_to_json(status))
+    output.document(describe_follower(status))
     return 0
 
 

@@ -20,18 +20,18 @@ from zapdb.cli.record_commands import (
     make_query,
     opened_output,
     read_assignments,
-    read_key,
     write_lines,
     write_page,
     write_parquet,
     write_record,
 )
+from zapdb.control.records import make_shape, without_large
 from zapdb.database import Database, DiscardedRecord, Table
 from zapdb.errors import EXIT_ERROR, InvalidValue, RecordNotFound, UsageError, ZapdbError
 from zapdb.files import create_text_file, replace_text_file
 from zapdb.jobs.job_types import type_of
 from zapdb.jobs.quarantine import list_holding_jobs
-from zapdb.records.cell_format import record_to_plain
+from zapdb.records.cell_format import read_key, record_to_plain
 from zapdb.schema import TableSchema as Schema
 from zapdb.tables.discarding import Discarding
 from zapdb.transfer.export.manifest import Form
@@ -85,7 +85,8 @@ def data_get_command(
         if output.as_json:
             output.document(record_to_plain(schema, record))
             return
-        write_record(schema, record, output)
+        shown, large = without_large(schema, record)
+        write_record(make_shape(schema, large), shown, output)
 
 
 def data_list_command(
@@ -110,7 +111,8 @@ def data_list_command(
             records = [record_to_plain(schema, record) for record in page]
             output.document({"records": records, "cursor": page.cursor})
             return
-        write_page(schema, page, output)
+        shown = [without_large(schema, record) for record in page]
+        write_page(make_shape(schema), shown, page.cursor, output)
 
 
 def data_export_command(

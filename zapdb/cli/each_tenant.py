@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from zapdb.cli.configuration import AllTenantsOption
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.output import Output, print_note
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, ZapdbError
@@ -67,14 +67,23 @@ class StoreOptions(TenantOptions):
     @contextmanager
     def opened_for_stores(self) -> Iterator[Database]:
         """Open a tenant's database, or that of all; raises `UsageError` for a name and all."""
-        if self.all_tenants and self.tenant is not None:
-            raise UsageError("--tenant and --all-tenants contradict each other", hint="give one")
+        self.require_one_choice()
         with self.open() as db:
             yield db
+
+    def require_one_choice(self) -> None:
+        """Raise `UsageError` for a name and all."""
+        if self.all_tenants and self.tenant is not None:
+            raise UsageError("--tenant and --all-tenants contradict each other", hint="give one")
 
     def prefix(self, db: Database) -> str:
         """What names a tenant before what is said of it, among several."""
         return f"{db._tenant}: " if self.all_tenants else ""
+
+
+@dataclass(frozen=True)
+class ServedStoreOptions(ServedTenantOptions, StoreOptions):
+    """The same of a database that may be behind a service."""
 
 
 def each_tenant(db: Database) -> Iterator[tuple[str, Callable[[], Database]]]:

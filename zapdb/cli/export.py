@@ -8,11 +8,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.change_log import change_to_json
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.exclusive_jobs import OnlyLocalOption, counted_job, place_of, refuse_spark
 from zapdb.cli.output import Output, as_plain, format_count, print_note
+from zapdb.control.changes import describe_change
 from zapdb.database import Database
 from zapdb.errors import UsageError
 from zapdb.files import writing_text
@@ -178,7 +178,7 @@ def _write_changes(db: Database, target: Path) -> int:
     with writing_text(target / CHANGES, db._storage.engine.file_mode) as stream:
         for change in db.change_log.read():
             stream.write(
-                json.dumps(change_to_json(change), ensure_ascii=False, default=as_plain) + "\n"
+                json.dumps(describe_change(change), ensure_ascii=False, default=as_plain) + "\n"
             )
             count += 1
     return count

@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.configuration import (
-    DURATION,
-    CursorOption,
-    LimitOption,
-    OrderByOption,
-    parse_duration,
-)
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.configuration import CursorOption, LimitOption, OrderByOption
+from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.record_changes import (
-    archived_to_json,
     note_waiting,
-    record_to_json,
     show_archived,
     show_change,
+    show_difference,
+    show_key_values,
 )
-from zapdb.cli.record_commands import make_query, read_key, write_page, write_record
+from zapdb.cli.record_commands import write_page, write_record
 from zapdb.cli.sql import ShowOption, print_result
-from zapdb.database import Database
+from zapdb.control.changes import get_status, look_at_log
+from zapdb.control.history import (
+    AuditedChange,
+    ChangedRecord,
+    ChangedSchema,
+    MomentMade,
+    RecordVersion,
+    audit,
+    diff_moments,
+    fetch_row,
+    get_moments,
+    get_versions,
+    list_records,
+    read_named_moment,
+)
+from zapdb.control.records import RecordShape
 from zapdb.database.opening import open_to_read
-from zapdb.errors import RecordNotFound, UsageError
 from zapdb.limits import SQL_ROWS_SHOWN
-from zapdb.log.change_log import Bookmark
 from zapdb.past.files.history_manifest import Doubt
-from zapdb.past.reading.audit import AuditEntry
-from zapdb.past.reading.difference import RecordDifference
-from zapdb.past.reading.listing import MomentSummary
-from zapdb.past.reading.moment import parse_moment
-from zapdb.past.reading.past_table import explaining_names
-from zapdb.past.reading.versions import Version, list_named_versions
-from zapdb.records import Record
-from zapdb.records.cell_format import record_to_plain, to_cell, to_plain
-from zapdb.schema import TableSchema
-from zapdb.storage.cells import as_time
 
 LIST_MOMENTS: Final = 20
 MOMENT_HELP: Final = (
@@ -53,43 +47,6 @@ MOMENT_HELP: Final = (
 AtOption = Annotated[str, typer.Option("--at", metavar="MOMENT", help=MOMENT_HELP)]
 MomentArgument = Annotated[str, typer.Argument(metavar="MOMENT", help=MOMENT_HELP)]
 PastTableArgument = Annotated[str, typer.Argument(help="The table's name at that moment.")]
-
-
-@contextmanager
-def opened_to_read(options: TenantOptions) -> Iterator[Database]:
-    """Open for a command that reads the change log, and say at its end of when the answer is."""
-    with open_to_read(options.address, options.tenant_name) as db:
-        yield db
-        note_waiting(db)
-
-
-def read_moment_argument(db: Database, text: str) -> datetime | int | Bookmark:
-    """Read what names a moment; raises `UsageError`."""
-    if DURATION.fullmatch(text.removeprefix("-")):
-        now = db._storage.now_us(db._storage.connection())
-        return as_time(now - parse_duration(text.removeprefix("-")))
-    moment = parse_moment(text)
-    if moment is None and (time := _read_time(text)) is not None:
-        raise UsageError(
-            "a time that names a moment needs its UTC offset",
-            given=text,
-            hint=f"if it is UTC, give {time.isoformat()}Z",
-        )
-    if moment is None:
-        raise UsageError(
-            "this names no moment",
-            given=text,
-            hint="give a time with its UTC offset (2026-01-31T12:00Z), how long ago (2h), a number "
-            "that `zapdb history moments` shows (#12), or a bookmark",
-        )
-    return moment
-
-
-def _read_time(text: str) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        return None
 
 
 # Moments
@@ -104,7 +61,7 @@ UntilOption = Annotated[
 
 
 def history_moments_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -123,28 +80,32 @@ def history_moments_command(
     With `--json`: one object per line, `{moment, visible_at, made_at, principal, bookmark, changes:
     [{table, inserted, updated, deleted, events}]}`.
     """
-    with opened_to_read(options) as db:
-        found = db.moments(
-            since=None if since is None else read_moment_argument(db, since),
-            until=None if until is None else read_moment_argument(db, until),
-            principal=principal,
-            table=table,
-        )
-        listed = list(islice(found, limit))
-        if output.as_json:
-            output.lines(_moment_to_json(made) for made in listed)
-        else:
-            output.table(
-                ("moment", "made at", "principal", "changes"),
-                [_moment_to_row(made) for made in listed],
-                solid=("moment", "made at"),
-                empty="no moments",
+    with options.control() as control:
+        listed = list(
+            control.call(
+                get_moments,
+                since=since,
+                until=until,
+                principal=principal,
+                table=table,
+                limit=limit + 1,
             )
-        if listed and next(found, None) is not None:
-            print_note(f"there are earlier moments: --until '#{listed[-1].number - 1}'")
+        )
+        status = control.call(get_status)
+    shown = listed[:limit]
+    output.lines(shown)
+    output.table(
+        ("moment", "made at", "principal", "changes"),
+        list(map(_moment_to_row, shown)),
+        solid=("moment", "made at"),
+        empty="no moments",
+    )
+    if len(listed) > limit:
+        print_note(f"there are earlier moments: --until '#{shown[-1].moment - 1}'")
+    note_waiting(status)
 
 
-def _moment_to_row(made: MomentSummary) -> tuple[Part, ...]:
+def _moment_to_row(made: MomentMade) -> tuple[Part, ...]:
     what = []
     for one in made.changes:
         counts = [f"+{one.inserted}", f"~{one.updated}", f"-{one.deleted}"]
@@ -152,18 +113,7 @@ def _moment_to_row(made: MomentSummary) -> tuple[Part, ...]:
         if one.events:
             told = f"{told} schema".strip()
         what.append(f"{one.table} {told}".strip())
-    return (f"#{made.number}", f"{made.made_at:%Y-%m-%d %H:%M:%S}", made.principal, ", ".join(what))
-
-
-def _moment_to_json(made: MomentSummary) -> dict[str, Any]:
-    return {
-        "moment": made.number,
-        "visible_at": made.visible_at,
-        "made_at": made.made_at,
-        "principal": made.principal,
-        "bookmark": str(made.bookmark),
-        "changes": made.changes,
-    }
+    return (f"#{made.moment}", f"{made.made_at:%Y-%m-%d %H:%M:%S}", made.principal, ", ".join(what))
 
 
 # Reading a past
@@ -180,16 +130,17 @@ def history_query_command(
 
     With `--json`: as `zapdb sql`.
     """
-    with opened_to_read(options) as db:
-        past = db.at(read_moment_argument(db, at))
+    with open_to_read(options.address, options.tenant_name) as db:
+        past = db.at(read_named_moment(db, at))
         print_result(past.sql(statement), show_rows, output)
         note_doubts(past.doubts)
+        note_waiting(look_at_log(db))
 
 
 def history_table_command(
     table: PastTableArgument,
     at: AtOption,
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     where: Annotated[
         str | None,
@@ -204,28 +155,30 @@ def history_table_command(
 
     With `--json`: `{moment, records: [RECORD], cursor}`; the cursor is null on the last page.
     """
-    with opened_to_read(options) as db:
-        past = db.at(read_moment_argument(db, at))
-        schema = past.schema(table)
-        query = make_query(past.table(table), schema, where)
-        if order_by:
-            with explaining_names(past._session):
-                query = query.order_by(*(name.strip() for name in order_by.split(",")))
-        page = query.page(limit, cursor)
-        if output.as_json:
-            records = [record_to_plain(schema, record) for record in page]
-            output.document(
-                {"moment": past.moment.number, "records": records, "cursor": page.cursor}
-            )
-        else:
-            write_page(schema, page, output)
-        note_doubts(past.doubts)
+    with options.control() as control:
+        page = control.call(
+            list_records,
+            table,
+            at,
+            where=where,
+            order_by=tuple(name.strip() for name in order_by.split(",")) if order_by else (),
+            limit=limit,
+            cursor=cursor,
+            for_text=not output.as_json,
+        )
+        status = control.call(get_status)
+    output.document(page)
+    if page.shape is not None:
+        sizes = (one.sizes for one in page.large)
+        write_page(page.shape, list(zip(page.records, sizes, strict=True)), page.cursor, output)
+    note_doubts(page.doubts)
+    note_waiting(status)
 
 
 def history_row_command(
     table: Annotated[str, typer.Argument(help="The table's name.")],
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     at: Annotated[
         str | None,
@@ -240,88 +193,51 @@ def history_row_command(
     with `fields` the names of the changed fields; with `--at` the record as an object of its
     fields.
     """
-    with opened_to_read(options) as db:
+    for_text = not output.as_json
+    with options.control() as control:
         if at is None:
-            versions = _read_versions(db, table, key)
+            versions = control.call(get_versions, table, tuple(key), for_text=for_text)
             if output.as_json:
-                output.lines(map(_version_to_json, versions))
-                return
-            output.table(
-                ("moment", "made at", "principal", "operation", "change"),
-                list(_list_rows(versions)),
-                solid=("moment", "made at"),
-                empty="no changes since the change log was switched on",
-            )
-            return
-        past = db.at(read_moment_argument(db, at))
-        schema = past.schema(table)
-        record = past.table(table).find(*read_key(schema, key))
-        if record is None:
-            raise _no_record(
-                f"there was no record with this key at moment #{past.moment.number}", table, key
-            )
-        if output.as_json:
-            output.document(record_to_plain(schema, record))
+                output.lines(versions)
+            else:
+                output.table(
+                    ("moment", "made at", "principal", "operation", "change"),
+                    list(_list_rows(versions)),
+                    solid=("moment", "made at"),
+                    empty="no changes since the change log was switched on",
+                )
         else:
-            write_record(schema, record, output)
-        note_doubts(past.doubts)
+            found = control.call(fetch_row, table, tuple(key), at, for_text=for_text)
+            output.document(found.record)
+            if found.shape is not None:
+                write_record(found.shape, found.record, output)
+            note_doubts(found.doubts)
+        note_waiting(control.call(get_status))
 
 
-WHY: Final[Mapping[Doubt, str]] = {
+WHY: Final[Mapping[str, str]] = {
     Doubt.ARCHIVE_PRUNING: "archived values were restored while `zapdb migrate prune-archive` was "
     "deleting them, which was interrupted: it is not known which were left"
 }
 
 
-def note_doubts(doubts: Mapping[str, Doubt]) -> None:
+def note_doubts(doubts: Mapping[str, str]) -> None:
     """Say which tables may have other values than then, and why."""
     for table, doubt in doubts.items():
         print_note(f"not exact: {table}: {WHY[doubt]}")
 
 
-def _read_versions(db: Database, table: str, key: list[str]) -> list[Version]:
-    """Return the versions of a record that there are; none of one that has not changed since the
-    change log was switched on."""
-    versions = list_named_versions(db._session, table, lambda schema: read_key(schema, key))
-    descriptor = db._catalog.tables.get(table)
-    if versions or (
-        descriptor is not None and db.table(table).exists(*read_key(descriptor.schema, key))
-    ):
-        return versions
-    raise _no_record("the change log has no record with this key", table, key)
-
-
-def _no_record(what: str, table: str, key: list[str]) -> RecordNotFound:
-    return RecordNotFound(
-        what,
-        table=table,
-        key=", ".join(key),
-        hint=f"run `zapdb history moments --table {table}` to see what changed when",
-    )
-
-
-def _list_rows(versions: Sequence[Version]) -> Iterator[Sequence[Part]]:
-    schema: TableSchema | None = None
-    record: Record | None = None
-    for version in versions:
-        if schema and version.schema and schema.number != version.schema.number:
-            schema = record = None
-        moment = "" if version.since is None else f"#{version.since.number}"
-        made = "" if version.made_at is None else f"{version.made_at:%Y-%m-%d %H:%M:%S}"
-        told = show_change(schema, record, version.schema, version.record)
-        yield (moment, made, version.principal or "", (version.operation, "bold"), told)
-        schema, record = version.schema, version.record
-
-
-def _version_to_json(version: Version) -> dict[str, Any]:
-    return {
-        "operation": version.operation,
-        "moment": None if version.since is None else version.since.number,
-        "made_at": version.made_at,
-        "principal": version.principal,
-        "fields": version.fields,
-        "record": record_to_json(version.schema, version.record),
-    }
+def _list_rows(versions: Iterable[RecordVersion]) -> Iterator[Sequence[Part]]:
+    shape: RecordShape | None = None
+    record: Any = None
+    for one in versions:
+        if shape and one.shape and shape.table != one.shape.table:
+            shape = record = None
+        moment = "" if one.moment is None else f"#{one.moment}"
+        made = "" if one.made_at is None else f"{one.made_at:%Y-%m-%d %H:%M:%S}"
+        told = show_difference((shape, record), (one.shape, one.record), one.fields)
+        yield (moment, made, one.principal or "", (one.operation, "bold"), told)
+        shape, record = one.shape, one.record
 
 
 # Differences
@@ -330,7 +246,7 @@ def _version_to_json(version: Version) -> dict[str, Any]:
 def history_diff_command(
     first: MomentArgument,
     second: MomentArgument,
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     table: Annotated[
         list[str] | None, typer.Option("--table", help="Only this table; can be repeated.")
@@ -343,51 +259,32 @@ def history_diff_command(
     differences in words, and `{table, key, before, after, fields}` for a record; `before` and
     `after` are objects of the fields, or null where there is no record.
     """
-    with opened_to_read(options) as db:
-        moments = [read_moment_argument(db, text) for text in (first, second)]
-        schemas = [
-            one
-            for one in db.diff_schemas(*moments)
-            if table is None or {one.table, one.before and one.before.name} & set(table)
-        ]
-        found = db.diff(*moments, tables=table)
-        if output.as_json:
-            output.lines({"table": one.table, "schema": one.changes} for one in schemas)
-            output.lines(map(_difference_to_json, found))
-            return
-        for one in schemas:
-            output.write(f"{one.table}: {'; '.join(one.changes)}")
-        output.table(
-            ("table", "key", "operation", "change"),
-            list(map(_difference_to_row, found)),
-            empty="no differences",
+    with options.control() as control:
+        for_text = not output.as_json
+        found = control.call(
+            diff_moments, first, second, tables=tuple(table or ()), for_text=for_text
         )
+        if output.as_json:
+            output.lines(found)
+        else:
+            rows = []
+            for one in found:
+                if isinstance(one, ChangedSchema):
+                    output.write(f"{one.table}: {'; '.join(one.schema)}")
+                else:
+                    rows.append(_difference_to_row(one))
+            output.table(("table", "key", "operation", "change"), rows, empty="no differences")
+        note_waiting(control.call(get_status))
 
 
-def _difference_to_row(one: RecordDifference) -> tuple[Part, ...]:
-    told = show_change(one.schema_before, one.before, one.schema_after, one.after)
+def _difference_to_row(one: ChangedRecord) -> tuple[Part, ...]:
     operation = "insert" if one.before is None else "delete" if one.after is None else "update"
-    return (one.table, ", ".join(_key_texts(one)), (operation, "bold"), told)
-
-
-def _key_texts(one: RecordDifference) -> list[str]:
-    schema = one.schema_after or one.schema_before
-    return [] if schema is None else list(map(to_cell, schema.key_fields, one.key))
-
-
-def _difference_to_json(one: RecordDifference) -> dict[str, Any]:
-    schema = one.schema_after or one.schema_before
-    return {
-        "table": one.table,
-        "key": [] if schema is None else list(map(to_plain, schema.key_fields, one.key)),
-        "before": record_to_json(one.schema_before, one.before),
-        "after": record_to_json(one.schema_after, one.after),
-        "fields": one.fields,
-    }
+    key = show_key_values(one.shape_after or one.shape_before, one.key)
+    return (one.table, key, (operation, "bold"), show_change(one))
 
 
 def history_audit_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     since: SinceOption = None,
     until: UntilOption = None,
@@ -409,54 +306,38 @@ def history_audit_command(
     fields, or null where there is no record, and the others of the archived values of dropped
     fields, or null if none of them was changed.
     """
-    with opened_to_read(options) as db:
-        found = db.audit(
-            since=None if since is None else read_moment_argument(db, since),
-            until=None if until is None else read_moment_argument(db, until),
-            principal=principal,
-            table=table,
-            field=field,
-        )
-        listed = list(islice(found, limit))
-        if output.as_json:
-            output.lines(map(_entry_to_json, listed))
-        else:
-            output.table(
-                ("moment", "made at", "principal", "table", "key", "operation", "change"),
-                list(map(_entry_to_row, listed)),
-                solid=("moment", "made at"),
-                empty="no changes",
+    with options.control() as control:
+        listed = list(
+            control.call(
+                audit,
+                since=since,
+                until=until,
+                principal=principal,
+                table=table,
+                field=field,
+                limit=limit + 1,
+                for_text=not output.as_json,
             )
-        if listed and next(found, None) is not None:
-            print_note("there are earlier changes: --limit shows more, --until earlier ones")
+        )
+        status = control.call(get_status)
+    shown = listed[:limit]
+    output.lines(shown)
+    output.table(
+        ("moment", "made at", "principal", "table", "key", "operation", "change"),
+        list(map(_entry_to_row, () if output.as_json else shown)),
+        solid=("moment", "made at"),
+        empty="no changes",
+    )
+    if len(listed) > limit:
+        print_note("there are earlier changes: --limit shows more, --until earlier ones")
+    note_waiting(status)
 
 
-def _entry_to_row(one: AuditEntry) -> tuple[Part, ...]:
+def _entry_to_row(one: AuditedChange) -> tuple[Part, ...]:
     told = ", ".join(one.fields)
     if one.before is not None or one.after is not None:
-        told = show_change(one.schema_before, one.before, one.schema_after, one.after)
-        told = ", ".join(filter(None, (told, show_archived(one))))
+        told = ", ".join(filter(None, (show_change(one), show_archived(one))))
     made = f"{one.made_at:%Y-%m-%d %H:%M:%S}"
-    key = ", ".join(_list_keys(one, to_cell))
+    key = show_key_values(one.shape_after or one.shape_before, one.key)
     operation = (one.operation, "bold")
-    return (f"#{one.moment.number}", made, one.principal, one.table or "", key, operation, told)
-
-
-def _list_keys(one: AuditEntry, show: Any) -> list[Any]:
-    schema = one.schema_after or one.schema_before
-    return [] if schema is None else list(map(show, schema.key_fields, one.key))
-
-
-def _entry_to_json(one: AuditEntry) -> dict[str, Any]:
-    return {
-        "moment": one.moment.number,
-        "made_at": one.made_at,
-        "principal": one.principal,
-        "table": one.table,
-        "key": _list_keys(one, to_plain),
-        "operation": one.operation,
-        "fields": one.fields,
-        "before": record_to_json(one.schema_before, one.before),
-        "after": record_to_json(one.schema_after, one.after),
-        **archived_to_json(one),
-    }
+    return (f"#{one.moment}", made, one.principal, one.table or "", key, operation, told)

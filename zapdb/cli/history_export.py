@@ -11,10 +11,11 @@ from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.exclusive_jobs import counted_job, place_of
 from zapdb.cli.export import describe_export, report_export
-from zapdb.cli.history import AtOption, note_doubts, read_moment_argument
+from zapdb.cli.history import AtOption, note_doubts
 from zapdb.cli.output import Output
 from zapdb.cli.sources.exports import load_exported
 from zapdb.cli.sources.request import ImportRequest
+from zapdb.control.history import read_named_moment
 from zapdb.errors import UsageError
 from zapdb.transfer.export.directory import export_directory
 from zapdb.transfer.export.manifest import Form
@@ -41,7 +42,7 @@ def history_export_command(
     """
 
     with options.open() as db:
-        past = db.at(read_moment_argument(db, at))
+        past = db.at(read_named_moment(db, at))
         with counted_job(options, "export", place_of(target)) as counter:
             made = export_directory(
                 past,

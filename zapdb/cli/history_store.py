@@ -8,8 +8,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.each_tenant import StoreOptions, has_any_store
-from zapdb.cli.output import Output, format_count, print_note
+from zapdb.cli.each_tenant import ServedStoreOptions, StoreOptions
+from zapdb.cli.output import Output, as_plain, format_count, print_note
+from zapdb.control.history import (
+    StoreProblem,
+    StoreStatus,
+    describe_store,
+    list_stores,
+)
 from zapdb.database import Database
 from zapdb.database.history_facet import switch_change_log_on
 from zapdb.errors import (
@@ -24,7 +30,7 @@ from zapdb.past.files.follower import FollowerStep
 from zapdb.past.files.follower_run import run_store
 from zapdb.past.files.history_manifest import FOLLOWED, list_followed, read_store
 from zapdb.past.files.stores import HistoryStatus, check_directory
-from zapdb.past.files.wanted_stores import read_wanted, start_wanted_store, start_wanted_stores
+from zapdb.past.files.wanted_stores import start_wanted_store, start_wanted_stores
 from zapdb.storage import Storage
 
 COST_NOTE: Final = (
@@ -67,7 +73,7 @@ def history_start_command(
         output.write(
             f"{options.prefix(db)}history from moment #{status.begins} on in {status.directory}"
         )
-        return _to_json(db._tenant, status), 0
+        return as_plain(describe_store(db._tenant, status)), 0
 
     return options.run(output, work, lambda db: True, names_each=False)
 
@@ -200,7 +206,7 @@ def _flush(options: StoreOptions, output: Output) -> int:
     def work(db: Database) -> tuple[dict[str, Any], int]:
         status = db.history.flush()
         output.write(options.prefix(db), _show_end(status))
-        return _to_json(db._tenant, status), 0
+        return as_plain(describe_store(db._tenant, status)), 0
 
     return options.run(output, work, has_store, names_each=False)
 
@@ -215,14 +221,14 @@ def history_stop_command(options: StoreOptions, output: Output) -> int:
     def work(db: Database) -> tuple[dict[str, Any], int]:
         status = db.history.stop()
         output.write(options.prefix(db), "stopped")
-        return _to_json(db._tenant, status), 0
+        return as_plain(describe_store(db._tenant, status)), 0
 
     status = options.run(output, work, _is_followed, names_each=False)
     print_note(STOPPED_NOTE)
     return status
 
 
-def history_status_command(options: StoreOptions, output: Output) -> int:
+def history_status_command(options: ServedStoreOptions, output: Output) -> int:
     """Show what the history store holds, and how far it is behind; times are UTC.
 
     Exit status 1 if something is in its way; 3 if changes wait for files, or tables are read for
@@ -233,52 +239,50 @@ def history_status_command(options: StoreOptions, output: Output) -> int:
     purged_before, unfinished_erasures, problem}`; with --all-tenants
     `{tenants: [STORE | {tenant, error}]}`.
     """
-    found = list[tuple[str, HistoryStatus]]()
-
-    def work(db: Database) -> tuple[dict[str, Any], int]:
-        status = db.history.status()
-        found.append((db._tenant, status))
-        return _to_json(db._tenant, status), _judge(status)
-
-    exit_status = options.run(output, work, _has_or_wants_store, names_each=False)
+    options.require_one_choice()
+    with options.control() as control:
+        answer = control.call(list_stores, all_tenants=options.all_tenants)
+    found = answer.tenants
+    output.document(answer if options.all_tenants else found[0])
+    stores = [one for one in found if isinstance(one, StoreStatus)]
+    problems = [one for one in found if isinstance(one, StoreProblem)]
+    for refused in problems:
+        print_note(f"{refused.tenant}: {refused.text}")
     output.table(
         ("tenant", "moments", "files", "size", "behind", "state"),
         [
             (
-                (name, "bold"),
-                f"#{max(status.begins, status.purged_before)} to #{status.ends}",
-                f"{status.files:,}",
-                f"{status.size_bytes / 1e6:,.1f} MB",
-                format_count(status.lag.changes, "change"),
-                _show_state(status),
+                (one.tenant, "bold"),
+                f"#{max(one.begins, one.purged_before)} to #{one.ends}",
+                f"{one.files:,}",
+                f"{one.size_bytes / 1e6:,.1f} MB",
+                format_count(one.changes_behind, "change"),
+                _show_state(one),
             )
-            for name, status in found
+            for one in stores
         ],
         right=("files", "size"),
         empty="no history store",
     )
-    for name, status in found:
-        if status.problem is not None:
-            print_note(f"{name}: {status.problem}")
-        if status.unfinished_erasures:
-            what = format_count(status.unfinished_erasures, "erasure")
-            print_note(f"{name}: {what} not finished: `zapdb history flush` goes on with it")
-    return exit_status
+    for one in stores:
+        if one.problem is not None:
+            print_note(f"{one.tenant}: {one.problem}")
+        if one.unfinished_erasures:
+            what = format_count(one.unfinished_erasures, "erasure")
+            print_note(f"{one.tenant}: {what} not finished: `zapdb history flush` goes on with it")
+    statuses = {*map(_judge, stores), *(EXIT_ERROR for _ in problems), 0}
+    return EXIT_ERROR if EXIT_ERROR in statuses else max(statuses)
 
 
-def _has_or_wants_store(db: Database) -> bool:
-    return has_any_store(db) or read_wanted(db._storage.connection()) is not None
-
-
-def _judge(status: HistoryStatus) -> int:
+def _judge(store: StoreStatus) -> int:
     """The exit status for a store: something is in its way, it is behind, or neither."""
-    if status.problem or status.state == "broken":
+    if store.problem or store.state == "broken":
         return EXIT_ERROR
-    is_behind = status.lag.changes or status.unfinished or status.unfinished_erasures
+    is_behind = store.changes_behind or store.unfinished or store.unfinished_erasures
     return EXIT_PENDING if is_behind else 0
 
 
-def _show_state(status: HistoryStatus) -> str:
+def _show_state(status: StoreStatus) -> str:
     if status.state not in FOLLOWED:
         return status.state
     what = "first reads " + ", ".join(status.unfinished) if status.unfinished else "is followed"
@@ -287,24 +291,3 @@ def _show_state(status: HistoryStatus) -> str:
 
 def _show_end(status: HistoryStatus) -> str:
     return f"in files up to moment #{status.ends}: {format_count(status.files, 'file')}"
-
-
-def _to_json(name: str, status: HistoryStatus) -> dict[str, Any]:
-    return {
-        "tenant": name,
-        "directory": status.directory,
-        "state": status.state,
-        "begins": status.begins,
-        "ends": status.ends,
-        "visible_at": status.visible_at,
-        "flushed_at": status.flushed_at,
-        "changes_behind": status.lag.changes,
-        "seconds_behind": status.lag.seconds,
-        "files": status.files,
-        "size_bytes": status.size_bytes,
-        "unfinished": status.unfinished,
-        "is_followed": status.is_followed,
-        "purged_before": status.purged_before,
-        "unfinished_erasures": status.unfinished_erasures,
-        "problem": status.problem,
-    }

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.cli.each_tenant import StoreOptions
-from zapdb.cli.history import MOMENT_HELP, note_doubts, read_moment_argument
+from zapdb.cli.history import MOMENT_HELP, note_doubts
 from zapdb.cli.output import Confirmation, Output, as_plain, format_count, print_note
-from zapdb.cli.record_commands import read_key
+from zapdb.control.history import read_named_moment
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.log.change_log import Bookmark
@@ -24,6 +24,7 @@ from zapdb.past.files.purge import HistoryPurge
 from zapdb.past.files.repairing import HistoryRepair, show_repair
 from zapdb.past.reading.moment import parse_moment
 from zapdb.past.reading.verification import HistoryVerification
+from zapdb.records.cell_format import read_key
 from zapdb.schema import TableSchema
 from zapdb.storage import TransactionMode
 
@@ -59,9 +60,7 @@ def history_purge_command(
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         purge = partial(db.history.purge, exact=exact)
-        return _purge(
-            purge, output, read_moment_argument(db, before), confirmation, dry_run=dry_run
-        )
+        return _purge(purge, output, read_named_moment(db, before), confirmation, dry_run=dry_run)
 
     return options.run(output, work)
 
@@ -130,7 +129,7 @@ def history_move_command(
 
     def work(db: Database) -> tuple[dict[str, Any], int]:
         former = db.history.status().directory
-        moment = None if before is None else read_moment_argument(db, before)
+        moment = None if before is None else read_named_moment(db, before)
         done = db.history.move(moment, to)
         size = f"{done.size_bytes / 1e6:,.1f} MB"
         files = format_count(done.files, "file")

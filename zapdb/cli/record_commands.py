@@ -4,39 +4,43 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final, TextIO
 
 from zapdb.cli.output import Output, Part, print_note
 from zapdb.cli.progress_counter import ProgressCounter
-from zapdb.database import Page, Query
+from zapdb.control.records import FieldShape, RecordShape, show_cell
+from zapdb.database import Query
 from zapdb.errors import UsageError
 from zapdb.files import writing_file, writing_text
 from zapdb.printing import one_line, printable
-from zapdb.records import Record, raw_value
+from zapdb.records import Record
 from zapdb.records.cell_format import from_text, to_cell
 from zapdb.records.record_lines import find_input_field
-from zapdb.schema import Field, TableSchema
+from zapdb.schema import TableSchema
 from zapdb.tables.queries.conditions import read_condition
 from zapdb.tables.table_reading import ReadableTable
 from zapdb.transfer.export.manifest import Form
 from zapdb.transfer.export.record_files import csv_writer, json_writer, write_batches
-from zapdb.values import Blob
 
 _SHOWN_CHARS_MAX: Final = 60
 """Of one value in a table for people."""
 
 
-def format_cell(record: Record, field: Field, longest: int = _SHOWN_CHARS_MAX) -> Part:
+def format_cell(
+    shape: RecordShape, record: Mapping[str, Any], one: FieldShape, longest: int = _SHOWN_CHARS_MAX
+) -> Part:
     """A value for people: shortened, a large one unread."""
-    value, _ = raw_value(record, field.name)
-    if isinstance(value, Blob):
-        return f"<{value.type.name} of {value.size:,} bytes>", "dim"
-    if value is None and field.optional:
+    size = shape.large.get(one.name)
+    if size is not None:
+        return f"<{one.type} of {size:,} bytes>", "dim"
+    plain = record[one.name]
+    if plain is None and one.optional:
         return "null", "dim"
-    return one_line(to_cell(field, value), longest)
+    return one_line(show_cell(one, plain), longest)
 
 
 def write_lines(
@@ -108,36 +112,27 @@ def make_query(table: ReadableTable, schema: TableSchema, where: str | None) -> 
     return table.where() if where is None else table.where(read_condition(table, schema, where))
 
 
-def write_page(schema: TableSchema, page: Page, output: Output) -> None:
-    numbers = [f.name for f in schema.fields if f.type.name in ("integer", "decimal", "float")]
-    output.table(
-        [field.name for field in schema.fields],
-        [[format_cell(record, field) for field in schema.fields] for record in page],
-        right=numbers,
-        empty="(no records)",
-    )
-    if page.cursor is not None:
-        print_note(f"more: --cursor {page.cursor}")
+def write_page(
+    shape: RecordShape,
+    records: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]],
+    cursor: str | None,
+    output: Output,
+) -> None:
+    """Records without their large values, and the sizes of these."""
+    numbers = [one.name for one in shape.fields if one.type in ("integer", "decimal", "float")]
+    rows = [
+        [format_cell(replace(shape, large=large), record, one) for one in shape.fields]
+        for record, large in records
+    ]
+    output.table([one.name for one in shape.fields], rows, right=numbers, empty="(no records)")
+    if cursor is not None:
+        print_note(f"more: --cursor {cursor}")
 
 
-def write_record(schema: TableSchema, record: Record, output: Output) -> None:
-    width = max(len(field.name) for field in schema.fields)
-    for field in schema.fields:
-        output.write((f"{field.name:<{width}}  ", "bold"), format_cell(record, field, 1_000))
-
-
-def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
-    """The key that texts spell, one for each of its fields; raises `UsageError`, `InvalidValue`."""
-    fields = table.key_fields
-    if len(texts) != len(fields):
-        raise UsageError(
-            "these are not the fields of the key",
-            table=table.name,
-            key=", ".join(field.name for field in fields),
-            given=len(texts),
-            hint="give one value for each field of the key, in this order",
-        )
-    return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
+def write_record(shape: RecordShape, record: Mapping[str, Any], output: Output) -> None:
+    width = max(len(one.name) for one in shape.fields)
+    for one in shape.fields:
+        output.write((f"{one.name:<{width}}  ", "bold"), format_cell(shape, record, one, 1_000))
 
 
 def read_assignments(table: TableSchema, texts: Sequence[str]) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.catalog.schema_history import format_fingerprint
-from zapdb.cli.configuration import DURATION, parse_duration
 from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.differences import write_differences
 from zapdb.cli.output import Confirmation, Output, Part, as_plain
@@ -23,6 +22,7 @@ from zapdb.control.catalog import (
     RevisionComparison,
     TableRevision,
 )
+from zapdb.control.durations import DURATION, parse_duration
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.limits import HISTORY_ENTRIES_MAX
 

@@ -16,6 +16,7 @@ import typer
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output
 from zapdb.cli.record_changes import note_waiting
+from zapdb.control.changes import look_at_log
 from zapdb.errors import InvalidValue
 from zapdb.limits import SQL_MEMORY_SIZE_BYTES, SQL_ROWS, SQL_ROWS_SHOWN, SQL_SECONDS
 
@@ -68,7 +69,7 @@ def sql_command(
             spill_to=spill_to,
         )
         if "zapdb_audit" in text.lower():
-            note_waiting(db)
+            note_waiting(look_at_log(db))
     print_result(result, show_rows, output)
 
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.cli.configuration import parse_duration
 from zapdb.cli.output import Output
+from zapdb.control.durations import parse_duration
 from zapdb.errors import UsageError
 from zapdb.service import keys
 from zapdb.service.principals import Grant

@@ -11,10 +11,10 @@ from __future__ import annotations
 import decimal
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from zapdb.errors import InvalidValue, describe_value
+from zapdb.errors import InvalidValue, UsageError, describe_value
 from zapdb.printing import one_line
 from zapdb.records.record import Record
 from zapdb.schema import Field, TableSchema
@@ -61,13 +61,35 @@ def to_cell(field: Field, value: Any) -> str:
     plain = to_plain(field, value)
     if plain is None and (field.optional or not field.type.holds_null):
         return NULL
-    text = _write(field.type, plain)
+    return plain_to_cell(plain, text_is_json=field.type.text_is_json)
+
+
+def plain_to_cell(plain: Any, *, text_is_json: bool) -> str:
+    """As `to_cell`, of a value as JSON has it, of a type whose texts are JSON or not."""
+    if isinstance(plain, str) and not text_is_json:
+        text = plain
+    else:  # integers, booleans, and what is JSON anyway
+        text = json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
     return f"\\{text}" if text.startswith("\\") else text
 
 
 def from_text(table: TableSchema, field: Field, text: str) -> Any:
     """The value of a text; raises `InvalidValue`, naming the field and the expected form."""
     return make_cell_reader(table, field)(text)
+
+
+def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
+    """The key that texts spell, one for each of its fields; raises `UsageError`, `InvalidValue`."""
+    fields = table.key_fields
+    if len(texts) != len(fields):
+        raise UsageError(
+            "these are not the fields of the key",
+            table=table.name,
+            key=", ".join(field.name for field in fields),
+            given=len(texts),
+            hint="give one value for each field of the key, in this order",
+        )
+    return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
 
 
 def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:
@@ -97,13 +119,6 @@ def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:
             raise
 
     return from_text
-
-
-def _write(kind: ValueType, plain: Any) -> str:
-    if isinstance(plain, str) and not kind.text_is_json:
-        return plain
-    # Integers, booleans, and what is JSON anyway.
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _reader_of(kind: ValueType, path: str) -> Callable[[str], Any] | None:

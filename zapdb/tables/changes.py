@@ -137,10 +137,15 @@ def read_log_status(session: Session) -> ChangeLogStatus:
     with suppress(HistoryBehind):
         find_newest_stamp(session, log)
     with reading_log(session) as connection:
-        end = log.timed(connection, Bookmark.behind(log.read_newest(connection)))
-        watermark = moments_of(log).read_watermark(connection)
-        known = as_time(watermark) if watermark and end != START else None
-        return ChangeLogStatus(end, known, log.measure_lag(connection, end))
+        return measure_log(connection, log)
+
+
+def measure_log(connection: Connection, log: ChangeLog) -> ChangeLogStatus:
+    """Return how far the log can be read as it is; what has no stamp yet gets none."""
+    end = log.timed(connection, Bookmark.behind(log.read_newest(connection)))
+    watermark = moments_of(log).read_watermark(connection)
+    known = as_time(watermark) if watermark and end != START else None
+    return ChangeLogStatus(end, known, log.measure_lag(connection, end))
 
 
 @contextmanager

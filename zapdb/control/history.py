@@ -1,0 +1,488 @@
+"""The past: moments, who changed what, records and tables as they were, and the history store.
+
+A moment is given as commands take it: a time with its UTC offset, how long ago (`2h`), a moment's
+number (`#12`), or a bookmark. It is read where the database is, by the database's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+
+from zapdb.answers import hidden
+from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.tenants import list_tenants
+from zapdb.control.durations import DURATION, parse_duration
+from zapdb.control.records import (
+    RecordShape,
+    describe_archived,
+    describe_record,
+    key_to_plain,
+    make_shape,
+    without_large,
+)
+from zapdb.control.target import Json, Target
+from zapdb.database import Database
+from zapdb.errors import RecordNotFound, UsageError, ZapdbError
+from zapdb.log.change_log import Bookmark
+from zapdb.past.files.history_manifest import read_store
+from zapdb.past.files.stores import HistoryStatus, read_history_status
+from zapdb.past.files.wanted_stores import read_wanted
+from zapdb.past.reading.audit import AuditEntry
+from zapdb.past.reading.difference import RecordDifference
+from zapdb.past.reading.listing import ChangeCounts, MomentSummary
+from zapdb.past.reading.moment import parse_moment
+from zapdb.past.reading.past_table import explaining_names
+from zapdb.past.reading.versions import Version, list_named_versions
+from zapdb.records.cell_format import read_key, record_to_plain
+from zapdb.storage.cells import as_time
+from zapdb.tables.queries.conditions import read_condition
+
+
+def read_named_moment(db: Database, text: str) -> datetime | int | Bookmark:
+    """What a text names as a moment; raises `UsageError`."""
+    if DURATION.fullmatch(text.removeprefix("-")):
+        now = db._storage.now_us(db._storage.connection())
+        return as_time(now - parse_duration(text.removeprefix("-")))
+    moment = parse_moment(text)
+    if moment is None and (time := _read_time(text)) is not None:
+        raise UsageError(
+            "a time that names a moment needs its UTC offset",
+            given=text,
+            hint=f"if it is UTC, give {time.isoformat()}Z",
+        )
+    if moment is None:
+        raise UsageError(
+            "this names no moment",
+            given=text,
+            hint="give a time with its UTC offset (2026-01-31T12:00Z), how long ago (2h), a number "
+            "that `zapdb history moments` shows (#12), or a bookmark",
+        )
+    return moment
+
+
+def _read_time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _read_if_any(db: Database, text: str | None) -> datetime | int | Bookmark | None:
+    return None if text is None else read_named_moment(db, text)
+
+
+# Moments, and who changed what
+
+
+@dataclass(frozen=True, slots=True)
+class MomentMade:
+    """A moment with its transaction: who made it, when, and how many records of which tables it
+    changed."""
+
+    moment: int
+    visible_at: datetime | None
+    made_at: datetime
+    principal: str
+    bookmark: str
+    changes: tuple[ChangeCounts, ...]
+
+
+def get_moments(
+    target: Target,
+    since: str | None = None,
+    until: str | None = None,
+    principal: str | None = None,
+    table: str | None = None,
+    limit: int | None = None,
+) -> Iterator[MomentMade]:
+    """The moments after `since` up to `until`, newest first, at most `limit`; only those of a
+    principal, or of a table, if they are given."""
+    db = target.open_database()
+    found = db.moments(
+        since=_read_if_any(db, since),
+        until=_read_if_any(db, until),
+        principal=principal,
+        table=table,
+    )
+    return map(_describe_moment, islice(found, limit))
+
+
+def _describe_moment(made: MomentSummary) -> MomentMade:
+    return MomentMade(
+        made.number,
+        made.visible_at,
+        made.made_at,
+        made.principal,
+        str(made.bookmark),
+        made.changes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedChange:
+    """What one transaction made of one record, or of a schema; who made it, and when.
+
+    `operation` is `insert`, `update`, `delete`, or an event of a schema, which has no record.
+    `fields` are the names of the fields whose values changed; `before` and `after` are objects of
+    the fields, or None where there was no record; `archived_before` and `archived_after` have the
+    archived values of dropped fields, if one of them was changed.
+    """
+
+    moment: int
+    made_at: datetime
+    principal: str
+    table: str | None
+    key: tuple[Json, ...]
+    operation: str
+    fields: tuple[str, ...]
+    before: Json | None
+    after: Json | None
+    archived_before: Json | None
+    archived_after: Json | None
+    shape_before: RecordShape | None = hidden()
+    shape_after: RecordShape | None = hidden()
+
+
+def audit(
+    target: Target,
+    since: str | None = None,
+    until: str | None = None,
+    principal: str | None = None,
+    table: str | None = None,
+    field: str | None = None,
+    limit: int | None = None,
+    for_text: bool = False,
+) -> Iterator[AuditedChange]:
+    """The changes of records and schemas after `since` up to `until`, newest first, at most
+    `limit`; only those by a principal, of a table, or of a field, if they are given."""
+    db = target.open_database()
+    found = db.audit(
+        since=_read_if_any(db, since),
+        until=_read_if_any(db, until),
+        principal=principal,
+        table=table,
+        field=field,
+    )
+    return (_describe_entry(one, for_text=for_text) for one in islice(found, limit))
+
+
+def _describe_entry(one: AuditEntry, *, for_text: bool) -> AuditedChange:
+    before, shape_before = describe_record(one.schema_before, one.before, for_text=for_text)
+    after, shape_after = describe_record(one.schema_after, one.after, for_text=for_text)
+    was = describe_archived(one.schema_before, one.archived_before)
+    has = describe_archived(one.schema_after, one.archived_after)
+    is_archive_changed = bool(was or has)
+    return AuditedChange(
+        moment=one.moment.number,
+        made_at=one.made_at,
+        principal=one.principal,
+        table=one.table,
+        key=key_to_plain(one.schema_after or one.schema_before, one.key),
+        operation=one.operation,
+        fields=one.fields,
+        before=before,
+        after=after,
+        archived_before=was if is_archive_changed else None,
+        archived_after=has if is_archive_changed else None,
+        shape_before=shape_before,
+        shape_after=shape_after,
+    )
+
+
+# Records and tables as they were
+
+
+@dataclass(frozen=True, slots=True)
+class PastRecord:
+    """A record as it was at a moment, as an object of its fields.
+
+    `doubts` are the tables whose values may not be those of then, each with the reason.
+    """
+
+    moment: int
+    record: Json
+    doubts: Mapping[str, str]
+    shape: RecordShape | None
+
+
+def fetch_row(
+    target: Target, table: str, key: tuple[str, ...], at: str, for_text: bool = False
+) -> PastRecord:
+    """The record of a table as it was at a moment, by the texts of its key's fields, in order.
+
+    Raises `RecordNotFound`.
+    """
+    db = target.open_database()
+    past = db.at(read_named_moment(db, at))
+    schema = past.schema(table)
+    record = past.table(table).find(*read_key(schema, key))
+    if record is None:
+        raise _no_record(
+            f"there was no record with this key at moment #{past.moment.number}", table, key
+        )
+    shown, shape = describe_record(schema, record, for_text=for_text)
+    return PastRecord(past.moment.number, shown, past.doubts, shape)
+
+
+def _no_record(what: str, table: str, key: tuple[str, ...]) -> RecordNotFound:
+    return RecordNotFound(
+        what,
+        table=table,
+        key=", ".join(key),
+        hint=f"run `zapdb history moments --table {table}` to see what changed when",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RecordVersion:
+    """What a transaction made of a record; None for the record after a deletion. A `baseline` was
+    there when the log began, so its moment, time and principal are not known."""
+
+    operation: str
+    moment: int | None
+    made_at: datetime | None
+    principal: str | None
+    fields: tuple[str, ...]
+    record: Json | None
+    shape: RecordShape | None = hidden()
+
+
+def get_versions(
+    target: Target, table: str, key: tuple[str, ...], for_text: bool = False
+) -> Iterator[RecordVersion]:
+    """What each transaction made of a record, oldest first, also in dropped tables that had the
+    name; none of one that has not changed since the change log was switched on.
+
+    Raises `RecordNotFound`.
+    """
+    db = target.open_database()
+    versions = list_named_versions(db._session, table, lambda schema: read_key(schema, key))
+    if not versions:
+        descriptor = db._catalog.tables.get(table)
+        if descriptor is None or not db.table(table).exists(*read_key(descriptor.schema, key)):
+            raise _no_record("the change log has no record with this key", table, key)
+    return (_describe_version(version, for_text=for_text) for version in versions)
+
+
+def _describe_version(version: Version, *, for_text: bool) -> RecordVersion:
+    record, shape = describe_record(version.schema, version.record, for_text=for_text)
+    return RecordVersion(
+        version.operation,
+        None if version.since is None else version.since.number,
+        version.made_at,
+        version.principal,
+        version.fields,
+        record,
+        shape,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LargeValues:
+    """The sizes in bytes of a record's large values, by field."""
+
+    sizes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PastPage:
+    """A page of the records that a table had at a moment, each as an object of its fields, and the
+    cursor of the next page; None on the last one."""
+
+    moment: int
+    records: tuple[Json, ...]
+    cursor: str | None
+    doubts: Mapping[str, str] = hidden()
+    shape: RecordShape | None = hidden()
+    large: tuple[LargeValues, ...] = hidden()
+
+
+def list_records(
+    target: Target,
+    table: str,
+    at: str,
+    where: str | None = None,
+    order_by: tuple[str, ...] = (),
+    limit: int = 20,
+    cursor: str | None = None,
+    for_text: bool = False,
+) -> PastPage:
+    """A page of the records that a table had at a moment.
+
+    `where` is a condition on fields; `order_by` are fields, descending behind a minus.
+    """
+    db = target.open_database()
+    past = db.at(read_named_moment(db, at))
+    schema = past.schema(table)
+    found = past.table(table)
+    query = found.where() if where is None else found.where(read_condition(found, schema, where))
+    if order_by:
+        with explaining_names(past._session):
+            query = query.order_by(*order_by)
+    page = query.page(limit, cursor)
+    if not for_text:
+        records = tuple(record_to_plain(schema, record) for record in page)
+        return PastPage(past.moment.number, records, page.cursor, past.doubts, None, ())
+    shown = [without_large(schema, record) for record in page]
+    return PastPage(
+        past.moment.number,
+        tuple(record for record, _ in shown),
+        page.cursor,
+        past.doubts,
+        make_shape(schema),
+        tuple(LargeValues(sizes) for _, sizes in shown),
+    )
+
+
+# Differences
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedSchema:
+    """How the schema of a table differs between two moments, in words."""
+
+    table: str
+    schema: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRecord:
+    """How a record differs between two moments: objects of its fields, None where there is no
+    record, and the names of the fields that differ."""
+
+    table: str
+    key: tuple[Json, ...]
+    before: Json | None
+    after: Json | None
+    fields: tuple[str, ...]
+    shape_before: RecordShape | None = hidden()
+    shape_after: RecordShape | None = hidden()
+
+
+def diff_moments(
+    target: Target,
+    first: str,
+    second: str,
+    tables: tuple[str, ...] = (),
+    for_text: bool = False,
+) -> Iterator[ChangedSchema | ChangedRecord]:
+    """The tables whose schemas differ between two moments, and then the records that do: the net
+    change. Only of some tables, if any are named."""
+    db = target.open_database()
+    moments = [read_named_moment(db, text) for text in (first, second)]
+    schemas = [
+        ChangedSchema(one.table, one.changes)
+        for one in db.diff_schemas(*moments)
+        if not tables or {one.table, one.before and one.before.name} & set(tables)
+    ]
+    found = db.diff(*moments, tables=tables or None)
+    return _chain(schemas, found, for_text=for_text)
+
+
+def _chain(
+    schemas: list[ChangedSchema], records: Iterator[RecordDifference], *, for_text: bool
+) -> Iterator[ChangedSchema | ChangedRecord]:
+    yield from schemas
+    for one in records:
+        before, shape_before = describe_record(one.schema_before, one.before, for_text=for_text)
+        after, shape_after = describe_record(one.schema_after, one.after, for_text=for_text)
+        yield ChangedRecord(
+            one.table,
+            key_to_plain(one.schema_after or one.schema_before, one.key),
+            before,
+            after,
+            one.fields,
+            shape_before,
+            shape_after,
+        )
+
+
+# The history store
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatus:
+    """What the history store of a tenant holds, and how far it is behind: see `HistoryStatus`."""
+
+    tenant: str
+    directory: str
+    state: str
+    begins: int
+    ends: int
+    visible_at: datetime | None
+    flushed_at: datetime
+    changes_behind: int
+    seconds_behind: float
+    files: int
+    size_bytes: int
+    unfinished: tuple[str, ...]
+    is_followed: bool
+    purged_before: int
+    unfinished_erasures: int
+    problem: str | None
+
+
+def describe_store(tenant: str, status: HistoryStatus) -> StoreStatus:
+    """A store as answers have it."""
+    return StoreStatus(
+        tenant=tenant,
+        directory=status.directory,
+        state=status.state,
+        begins=status.begins,
+        ends=status.ends,
+        visible_at=status.visible_at,
+        flushed_at=status.flushed_at,
+        changes_behind=status.lag.changes,
+        seconds_behind=status.lag.seconds,
+        files=status.files,
+        size_bytes=status.size_bytes,
+        unfinished=status.unfinished,
+        is_followed=status.is_followed,
+        purged_before=status.purged_before,
+        unfinished_erasures=status.unfinished_erasures,
+        problem=status.problem,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreProblem:
+    """Why nothing can be said of the store of a tenant; `text` has the context and the hint."""
+
+    tenant: str
+    error: str
+    text: str = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores that were asked for, by the numbers of their tenants."""
+
+    tenants: tuple[StoreStatus | StoreProblem, ...]
+
+
+def list_stores(target: Target, all_tenants: bool = False) -> Stores:
+    """What the history store of the tenant holds; or those of all tenants that have one, or are to
+    have one. Raises `UsageError` if the tenant has none."""
+    if not all_tenants:
+        tenant = target.tenant()
+        with target.reading() as connection:
+            status = read_history_status(connection, tenant)
+        return Stores((describe_store(target.tenant_name, status),))
+    target.require_rows()
+    with target.reading() as connection:
+        check_level(connection)
+        is_wanted = read_wanted(connection) is not None
+        known = [one for one in list_tenants(connection) if not one.removing]
+    found = list[StoreStatus | StoreProblem]()
+    for one in known:
+        try:
+            with target.reading() as connection:
+                if is_wanted or read_store(connection, one.number) is not None:
+                    status = read_history_status(connection, one.number)
+                    found.append(describe_store(one.name, status))
+        except ZapdbError as error:
+            found.append(StoreProblem(one.name, error.message, str(error)))
+    return Stores(tuple(found))
