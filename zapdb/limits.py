@@ -483,10 +483,18 @@ SQL_AHEAD_BATCHES_MAX: Final = 8
 """Batches of a table that are sent to a statement's process at a time, after the first ones."""
 SQL_AHEAD_SIZE_BYTES: Final = 4 * 1024 * 1024
 """The same bound by the size of the batches."""
-SQL_START_SECONDS: Final = 60.0
-"""How long `db.sql` waits for its fork server to start."""
-SQL_END_SECONDS: Final = 5.0
-"""How long `db.sql` waits for a statement's process to end after killing it."""
+MIGRATION_CHECK_MEMORY_SIZE_BYTES: Final = 512 * 1024 * 1024
+"""Memory that the process may use which checks and proves the migration files sent to a service."""
+MIGRATION_CHECK_SECONDS: Final = 300.0
+"""How long that may take."""
+SENT_FILES_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The migration files of one call of a service, all together; there are at most `MIGRATIONS_MAX`,
+and one of them has at most `DOCUMENT_SIZE_BYTES_MAX`."""
+SANDBOX_START_SECONDS: Final = 60.0
+"""How long it may take to start the process that forks those which run what others wrote:
+statements of `db.sql`, and the checks of migration files that a service is sent."""
+SANDBOX_END_SECONDS: Final = 5.0
+"""How long is waited for such a process to end after killing it."""
 SQL_ROWS_SHOWN: Final = 40
 """Rows of a result that `show` prints by default."""
 VIOLATIONS_SHOWN_MAX: Final = 50

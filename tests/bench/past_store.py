@@ -28,7 +28,7 @@ from tests.bench.past_life import Life, change
 from tests.bench.people import CREATE, make_people
 from tests.bench.processor import spend, spend_tree, spend_turns
 from zapdb.past.reading.listing import MomentSummary
-from zapdb.sql.sandbox.statement import view_files
+from zapdb.sandbox.inside.statement import view_files
 from zapdb.tables.table_reading import ReadableTable
 
 ROUNDS = 5

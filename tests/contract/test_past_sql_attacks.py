@@ -14,7 +14,7 @@ from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.database import Database
 from zapdb.errors import SqlError, UsageError, ZapdbError
-from zapdb.sql.sandbox.statement import open_duckdb
+from zapdb.sandbox.inside.statement import open_duckdb
 
 SECRET = "k9Xq-not-for-you"
 

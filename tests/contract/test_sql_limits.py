@@ -20,8 +20,8 @@ from tests.contract.test_sql_attacks import running
 from tests.support import Workspace, wait_until
 from zapdb.database import Database
 from zapdb.errors import InvalidValue, SqlError, SqlLimitExceeded, StorageError
-from zapdb.sql import processes
-from zapdb.sql.sandbox.spill import SPILL_PREFIX, Spill
+from zapdb.sandbox import processes
+from zapdb.sandbox.inside.spill import SPILL_PREFIX, Spill
 from zapdb.sql.sources import TableSource
 from zapdb.storage.interruption import InterruptibleCall
 
@@ -254,7 +254,7 @@ def test_a_keeper_that_can_not_be_started_is_an_error(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes._end()
-    monkeypatch.setattr(processes, "SANDBOX", Path("/nowhere"))
+    monkeypatch.setattr(processes, "INSIDE", Path("/nowhere"))
     with pytest.raises(StorageError, match="could be started") as caught:
         db.sql("SELECT 1")
     assert caught.value.hint
@@ -268,11 +268,11 @@ def test_a_keeper_that_can_not_be_started_is_an_error(
 @engine_does_not_matter
 def test_another_keeper_takes_over_from_one_that_was_killed(db: Database) -> None:
     assert db.sql("SELECT 1").fetchall() == [(1,)]
-    killed = processes._keepers[0]._process
+    killed = processes._keepers[processes.STATEMENT]._process
     killed.kill()
     killed.wait()
     assert db.sql("SELECT 2").fetchall() == [(2,)]
-    assert processes._keepers[0]._process.pid != killed.pid
+    assert processes._keepers[processes.STATEMENT]._process.pid != killed.pid
 
 
 @engine_does_not_matter

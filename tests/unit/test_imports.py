@@ -19,6 +19,7 @@ ORDER = [
     {"records"},
     {"migrations"},
     {"storage"},
+    {"sandbox"},
     {"log"},
     {"catalog"},
     {"activation"},

@@ -44,16 +44,21 @@ def compare_files(
         row = rows.get(file.number)
         if row is None or file.number < start:
             continue
-        source = file.read()
-        if source_hash(source.raw) == row.source_hash:
+        if source_hash(file.read().raw) == row.source_hash:
             continue
-        before = chain.schema_at(file.number - 1)
-        # Where the structures agree, the numbers drawn do too; where they don't, they are never
-        # used: running out of them must not hide the conflict.
-        given = resolve(file.parse(source), before, _ReplayedThenCounted(row.drawn, row.number))
+        given = resolve_stored(file, row, chain)
         if given.digest != row.digest:
             raise _conflict(file, row, given)
     return FileComparison(files[-1].number, tuple(file for file in files if file.number > end))
+
+
+def resolve_stored(file: MigrationFile, row: StoredMigration, chain: Chain) -> Migration:
+    """What a file says, in the place of a stored migration."""
+    before = chain.schema_at(file.number - 1)
+    # Where the structures agree, the numbers drawn do too; where they don't, they are never
+    # used: running out of them must not hide the conflict.
+    numbers = _ReplayedThenCounted(row.drawn, row.number)
+    return resolve(file.parse(file.read()), before, numbers)
 
 
 def _differ_in_start(files: list[MigrationFile], stored: list[StoredMigration]) -> bool:

@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
 import sqlalchemy as sa
 
 from zapdb.activation.file_comparison import compare_files
-from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.catalog.stored_migrations import StoredMigration
 from zapdb.errors import MigrationError, UnknownName
-from zapdb.migrations import MigrationFile, label
+from zapdb.migrations import Chain, MigrationFile, label
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import MIGRATIONS
 
@@ -35,8 +35,21 @@ class MigrationState:
     conflict: MigrationError | None = None
 
 
+class StoredPosition(Protocol):
+    """What is stored, and how far a tenant is: a tenant catalog, or that part of one."""
+
+    @property
+    def stored(self) -> Sequence[StoredMigration]: ...
+
+    @property
+    def chain(self) -> Chain: ...
+
+    @property
+    def position(self) -> int: ...
+
+
 def list_migration_states(
-    files: Sequence[MigrationFile], catalog: TenantCatalog | None
+    files: Sequence[MigrationFile], catalog: StoredPosition | None
 ) -> list[MigrationState]:
     """Return the state of every migration, by number; without a tenant catalog nothing is
     stored."""
@@ -54,7 +67,7 @@ def list_migration_states(
 
 
 def _compare_file(
-    file: MigrationFile, catalog: TenantCatalog | None
+    file: MigrationFile, catalog: StoredPosition | None
 ) -> tuple[MigrationPhase, MigrationError | None]:
     rows = {} if catalog is None else {row.number: row for row in catalog.stored}
     if catalog is None or file.number > catalog.chain.end:

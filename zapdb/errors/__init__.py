@@ -38,6 +38,7 @@
     │   │   └── ExampleNotProven           an example of the document has another result
     │   ├── MigrationConflict              a file differs from the stored migration
     │   ├── LockfileMismatch               zapdb.lock differs from the files
+    │   ├── MigrationLimitExceeded         files sent to a service take too much to check
     │   ├── SchemaChangesRefused           a setting refuses changes of the schema
     │   ├── PendingMigrations              files that the database does not store  exit 3
     │   └── ActivationPending              a migration waits for running processes exit 3
@@ -128,6 +129,7 @@ from zapdb.errors.migration_errors import (
     LockfileMismatch,
     MigrationConflict,
     MigrationError,
+    MigrationLimitExceeded,
     NotExhaustive,
     NotProven,
     PendingMigrations,
@@ -230,6 +232,7 @@ __all__ = [
     "LockfileMismatch",
     "MigrationConflict",
     "MigrationError",
+    "MigrationLimitExceeded",
     "MissingExtra",
     "MissingSchemaHistory",
     "ModelsMismatch",

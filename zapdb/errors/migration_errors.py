@@ -99,6 +99,13 @@ class LockfileMismatch(MigrationError):
     code = "migration.lockfile"
 
 
+class MigrationLimitExceeded(MigrationError):
+    """Checking files that were sent to a service exceeds a limit; the context names it."""
+
+    code = "migration.limit"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
 class SchemaChangesRefused(MigrationError):
     """The setting `schema_changes` is `refuse`."""
 

@@ -16,7 +16,7 @@ from zapdb.migrations.chain import (
 from zapdb.migrations.migration import Migration, label, read_stored
 from zapdb.migrations.operations import OPERATIONS, NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration
-from zapdb.migrations.resolution import resolve
+from zapdb.migrations.resolution import parse_resolved, resolve
 
 __all__ = [
     "OPERATIONS",
@@ -33,6 +33,7 @@ __all__ = [
     "label",
     "list_files",
     "load_directory",
+    "parse_resolved",
     "read_stored",
     "resolve",
     "resolve_all",

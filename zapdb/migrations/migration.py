@@ -127,6 +127,8 @@ class Migration:
     """As the document says it; None also where the changes imply it. See `waits_for_nodes`."""
     version: int = DOCUMENT_VERSION
     """Of the document."""
+    is_proven: bool = field(default=False, compare=False)
+    """Whether another process has proven it already."""
 
     @property
     def waits_for_nodes(self) -> bool:

@@ -45,6 +45,8 @@ class ParsedMigration:
     """Of a squash: the digests of the migrations that it stands for, all up to its own number."""
     activation: ActivationPolicy | None = None
     version: int = DOCUMENT_VERSION
+    is_proven: bool = False
+    """Whether another process has proven it already."""
 
 
 def parse_document(node: Node, source: DocumentText, number: int, name: str) -> ParsedMigration:

@@ -127,9 +127,12 @@ def _try(migration: Migration) -> Proof:
 
 
 def require_proven(migrations: Iterable[Migration]) -> list[Proof]:
-    """Prove migrations; raises `NotProven` for the first failure of the first that has any."""
+    """Prove migrations, but for those that another process has proven; raises `NotProven` for the
+    first failure of the first that has any."""
     proofs = []
     for migration in migrations:
+        if migration.is_proven:
+            continue
         proof = prove(migration)
         if proof.failures:
             raise proof.failures[0].to_error(len(proof.failures) - 1)

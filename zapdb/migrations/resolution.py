@@ -9,7 +9,15 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
-from zapdb.migrations.canonical_migration import implies_waiting
+import cbor2
+
+from zapdb.errors import Location
+from zapdb.migrations.canonical_migration import (
+    decode_operations,
+    implies_waiting,
+    reading_stored,
+)
+from zapdb.migrations.document import DocumentText
 from zapdb.migrations.document_structure import ParsingStopped, ViolationCollector, locate
 from zapdb.migrations.migration import Migration, RecordingAllocator
 from zapdb.migrations.operations import NumberAllocator, Operation
@@ -65,10 +73,34 @@ def resolve(parsed: ParsedMigration, before: Schema, numbers: NumberAllocator) -
         parsed.replaces,
         None if implies_waiting(parsed.changes) else parsed.activation,
         parsed.version,
+        parsed.is_proven,
     )
     _require_lasting_changes(migration, parsed, collector)
     collector.raise_violations()
     return migration
+
+
+def parse_resolved(
+    structure: bytes, name: str, summary: str, source: DocumentText
+) -> ParsedMigration:
+    """A migration that another process has resolved, as if its document had been parsed here.
+
+    Raises `CorruptCatalog` for a structure that is none.
+    """
+    with reading_stored(name):
+        content = cbor2.loads(structure)
+        return ParsedMigration(
+            content["number"],
+            name,
+            summary,
+            decode_operations(content["changes"], name),
+            decode_operations(content["rollback"], name),
+            source,
+            Location(source.name, 1, 1),
+            replaces=tuple(content.get("replaces", ())),
+            activation=content.get("activation"),
+            version=content["zapdb"],
+        )
 
 
 def _require_lasting_changes(

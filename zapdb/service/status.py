@@ -10,25 +10,17 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
-from zapdb import errors
 from zapdb.errors import (
-    Location,
     NotAllowed,
     NotAuthenticated,
     ServiceError,
     ServiceUnreachable,
     ZapdbError,
 )
+from zapdb.errors.plain import error_from_plain, error_to_plain
 from zapdb.service.proto.errors_pb2 import Error, ErrorContext
 
 DETAILS: Final = "zapdb-error-bin"
-
-
-def _walk(cls: type[ZapdbError]) -> list[type[ZapdbError]]:
-    return [cls, *(found for sub in cls.__subclasses__() for found in _walk(sub))]
-
-
-CLASSES: Final = {cls.code: cls for cls in _walk(errors.ZapdbError)}
 
 
 async def fail(context: Any, error: ZapdbError) -> NoReturn:
@@ -42,27 +34,29 @@ async def fail(context: Any, error: ZapdbError) -> NoReturn:
 
 
 def to_message(error: ZapdbError) -> Error:
-    plain = error.to_json()
-    made = Error(
-        code=plain["code"],
-        message=plain["message"],
-        hint=plain["hint"],
-        context=[ErrorContext(key=key, value=value) for key, value in plain["context"].items()],
-    )
-    if error.location is not None:
-        made.file = error.location.file
-        made.line, made.column = error.location.line, error.location.column
+    plain = error_to_plain(error)
+    place = plain.pop("location") or {}
+    told = [ErrorContext(key=key, value=value) for key, value in plain.pop("context").items()]
+    made: Error = Error(**plain, **place, context=told)
     return made
 
 
 def from_message(sent: Error) -> ZapdbError:
     """The error that the database raised; one of a later release is a `ServiceError`."""
-    cls = CLASSES.get(sent.code, ServiceError)
-    place = Location(sent.file, sent.line, sent.column) if sent.HasField("file") else None
-    made = cls.__new__(cls)
-    context = {one.key: one.value for one in sent.context}
-    ZapdbError.__init__(made, sent.message, hint=sent.hint, location=place, **context)
-    return made
+    place = {name: getattr(sent, name) for name in ("file", "line", "column")}
+    plain = {
+        "code": sent.code,
+        "message": sent.message,
+        "hint": sent.hint,
+        "context": {one.key: one.value for one in sent.context},
+        "location": place if sent.HasField("file") else None,
+        "violations": [
+            {name: getattr(one, name) for name in one.DESCRIPTOR.fields_by_name}
+            for one in sent.violations
+        ],
+        "violations_hidden": sent.violations_hidden,
+    }
+    return error_from_plain(plain, ServiceError)
 
 
 BY_STATUS: Final = {

@@ -28,10 +28,11 @@ from zapdb.limits import (
     SQL_SECONDS,
 )
 from zapdb.past.reading.stored_files import RelationFiles
-from zapdb.sql.processes import StatementProcess
+from zapdb.sandbox.inside import wire
+from zapdb.sandbox.inside.batches import pack_batches, pack_schema, unpack_batches
+from zapdb.sandbox.inside.wire import BIND
+from zapdb.sandbox.processes import STATEMENT, SandboxProcess
 from zapdb.sql.result import Result
-from zapdb.sql.sandbox import wire
-from zapdb.sql.sandbox.wire import BIND, pack_schema
 from zapdb.sql.sources import Source
 
 QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
@@ -151,7 +152,7 @@ def too_many_rows(allowance: StatementLimits) -> SqlLimitExceeded:
 
 
 def explain_error(failure: Mapping[str, Any], statement: str, tables: tuple[str, ...]) -> SqlError:
-    """Return an error of DuckDB, as `sandbox.statement` reports it, with its place.
+    """Return an error of DuckDB, as `sandbox.inside.statement` reports it, with its place.
 
     It contains no values of records. If a table does not exist, it names that table and the
     existing ones.
@@ -283,7 +284,7 @@ def run_in_sandbox(
         "max_memory": allowance.max_memory,
         "seconds": allowance.seconds,
     }
-    with StatementProcess(allowance.seconds, allowance.spill_path) as process:
+    with SandboxProcess(STATEMENT, allowance.seconds, allowance.spill_path) as process:
         sources = [source for _, source in offer.sources]
         answer = _Answer(process.channel, sources, allowance)
         try:
@@ -317,7 +318,7 @@ def _too_large(fields: Sequence[str]) -> InvalidValue:
 
 
 class Kind(msgspec.Struct, forbid_unknown_fields=True):
-    """A type of DuckDB; see `sandbox.carried`."""
+    """A type of DuckDB; see `sandbox.inside.carried`."""
 
     id: str
     text: str
@@ -463,7 +464,7 @@ class _Answer:
         else:
             batches = self._read_ahead(scan)
             if batches:
-                self._channel.send(wire.BATCH, wire.pack_batches(batches[0].schema, *batches))
+                self._channel.send(wire.BATCH, pack_batches(batches[0].schema, *batches))
             else:
                 self._channel.send(wire.END)
 
@@ -484,7 +485,7 @@ class _Answer:
         not only where, since it would be read from this process's memory."""
         self._size_bytes += len(data)
         try:
-            schema, batches = wire.unpack_batches(data)
+            schema, batches = unpack_batches(data)
             for batch in batches:
                 batch.validate()
                 for column in batch.columns:

@@ -2,9 +2,9 @@
 
 Values are given exactly, or refused with the name of their column. Arrow holds numbers, text and
 bytes as they are. Times are checked as integers, since Python's times go from year 1 to 9999 and
-have no infinity and no 24:00; types that Arrow would change come as text (see `sandbox.carried`). A
-DataFrame has columns of pandas' types if they keep all values, else objects. What is shown has no
-control characters.
+have no infinity and no 24:00; types that Arrow would change come as text (see
+`sandbox.inside.carried`). A DataFrame has columns of pandas' types if they keep all values, else
+objects. What is shown has no control characters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from zapdb.errors import SqlError
 from zapdb.limits import SQL_ROWS_SHOWN
 
 ColumnKind = Mapping[str, Any]
-"""A type as `sandbox.carried.describe` gives it: `id`, `text`, `parts`."""
+"""A type as `sandbox.inside.carried.describe` gives it: `id`, `text`, `parts`."""
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
 DAY_US: Final = 86_400_000_000

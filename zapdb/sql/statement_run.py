@@ -23,6 +23,7 @@ from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.replaced_files import retry_if_compacted
 from zapdb.past.reading.stored_files import RelationFiles
 from zapdb.past.reading.stored_versions import OWN_COLUMNS, StoredVersions
+from zapdb.sandbox.inside.carried import quote_identifier
 from zapdb.schema import TableSchema
 from zapdb.sql.asking import FilesUnread, StatementLimits, run_in_sandbox
 from zapdb.sql.past_relations import (
@@ -39,7 +40,6 @@ from zapdb.sql.past_relations import (
 )
 from zapdb.sql.relations import RELATIONS
 from zapdb.sql.result import Result
-from zapdb.sql.sandbox.carried import quote_identifier
 from zapdb.sql.sources import HeldSource, Source, TableSource
 from zapdb.tables.session import Session
 from zapdb.values import Decimal, Enum, Integer, List, Reference, Struct, ValueType, ZonedTimestamp

@@ -15,10 +15,11 @@ import pytest
 
 from tests import forms
 from zapdb.errors import SqlError, SqlLimitExceeded, UsageError, ZapdbError
+from zapdb.sandbox.inside import wire
+from zapdb.sandbox.inside.batches import pack_batches
 from zapdb.sql import asking
 from zapdb.sql.asking import StatementLimits, run_in_sandbox
 from zapdb.sql.result import Result
-from zapdb.sql.sandbox import wire
 from zapdb.sql.sources import HeldSource, Source
 
 Message = tuple[bytes, bytes]
@@ -31,7 +32,7 @@ def as_json(kind: bytes, **value: Any) -> Message:
 
 
 def answer(rows: Any) -> Message:
-    return wire.ANSWER, bytes(wire.pack_batches(rows.schema, *rows.to_batches()))
+    return wire.ANSWER, bytes(pack_batches(rows.schema, *rows.to_batches()))
 
 
 COLUMNS = as_json(wire.COLUMNS, columns=["name", "size"], types=KINDS)
@@ -130,7 +131,7 @@ def ask_forger(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> Result:
         def end(self) -> dict[str, Any]:
             return {"signal": 9}
 
-    monkeypatch.setattr(asking, "StatementProcess", Forger)
+    monkeypatch.setattr(asking, "SandboxProcess", Forger)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
     with ours, theirs:

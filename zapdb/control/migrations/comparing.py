@@ -6,12 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
+from zapdb.activation.inspection import MigrationPhase, MigrationState
+from zapdb.activation.sent_files import check_all_files, list_states
 from zapdb.activation.up import read_all_tenants
 from zapdb.answers import hidden
 from zapdb.control.target import Target
 from zapdb.errors import MigrationConflict, ZapdbError
-from zapdb.migrations import MigrationDirectory, list_files
+from zapdb.migrations import MigrationDirectory
+from zapdb.migrations.check import CheckedMigrations
+
+
+def check(
+    target: Target, directory: MigrationDirectory, with_lock: bool = True
+) -> CheckedMigrations:
+    """Check files alone; `with_lock` also that `zapdb.lock` has the digest of each."""
+    return check_all_files(directory, with_lock=with_lock)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +68,8 @@ class Status:
 
 def status(target: Target, directory: MigrationDirectory, all_tenants: bool = False) -> Status:
     """Compare files with what the database stores; an empty or missing one stores nothing."""
-    files = list_files(directory)
     catalog = target.catalog_if_any()
-    states = list_migration_states(files, catalog)
+    states = list_states(directory, catalog)
     return Status(
         position=0 if catalog is None else catalog.position,
         pending=sum(state.phase == "pending" for state in states),
@@ -107,9 +115,8 @@ class Differences:
 
 def diff(target: Target, directory: MigrationDirectory) -> Differences:
     """How files differ from the stored migrations, field by field."""
-    files = list_files(directory)
     catalog = target.catalog_if_any()
-    states = list_migration_states(files, catalog)
+    states = list_states(directory, catalog)
     different = [one for one in states if one.phase == "conflict"]
     end = 0 if catalog is None else catalog.chain.end
     not_stored = sum(state.phase == "pending" and state.number > end for state in states)

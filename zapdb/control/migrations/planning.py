@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.activation.file_comparison import compare_files
+from zapdb.activation import TenantCatalog
+from zapdb.activation.sent_files import GivenFiles, read_given
 from zapdb.activation.up import require_no_ongoing_rollback
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.control.target import Target
 from zapdb.jobs.plan import (
     MigrationPlan,
@@ -15,7 +15,7 @@ from zapdb.jobs.plan import (
     TablePlan,
     make_migration_plan,
 )
-from zapdb.migrations import Chain, Migration, MigrationDirectory, list_files, resolve_files
+from zapdb.migrations import Chain, Migration, MigrationDirectory
 from zapdb.migrations.undo import to_yaml
 
 SAMPLE_RECORDS = 500
@@ -66,15 +66,20 @@ class Plan:
 
 def plan(target: Target, directory: MigrationDirectory, sample: int = SAMPLE_RECORDS) -> Plan:
     """What applying the pending migrations will do; nothing is changed."""
-    files = list_files(directory)
     catalog = target.catalog_if_any()
+    if catalog is not None:
+        require_no_ongoing_rollback(catalog)
+    return plan_files(target, catalog, read_given(directory, catalog), sample)
+
+
+def plan_files(
+    target: Target, catalog: TenantCatalog | None, read: GivenFiles, sample: int
+) -> Plan:
+    """The plan to apply files that were read."""
     if catalog is None:
-        chain = resolve_files(files)
-        return _describe_plan(0, MigrationPlan(chain.migrations, _all_created(chain), ()))
-    require_no_ongoing_rollback(catalog)
-    pending = compare_files(files, list(catalog.stored), catalog.chain).pending
-    chain = resolve_files(pending, catalog.chain, provisional_numbers())
-    made = make_migration_plan(target.storage, catalog, chain, sample)
+        migrations = read.chain.migrations
+        return _describe_plan(0, MigrationPlan(migrations, _all_created(read.chain), ()))
+    made = make_migration_plan(target.storage, catalog, read.chain, sample)
     return _describe_plan(catalog.position, made)
 
 

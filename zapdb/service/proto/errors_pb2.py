@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n zapdb/service/proto/errors.proto\x12\x08zapdb.v1\"\x97\x01\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\'\n\x07\x63ontext\x18\x04 \x03(\x0b\x32\x16.zapdb.v1.ErrorContext\x12\x11\n\x04\x66ile\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04line\x18\x06 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x07 \x01(\rB\x07\n\x05_file\"*\n\x0c\x45rrorContext\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n zapdb/service/proto/errors.proto\x12\x08zapdb.v1\"\xe0\x01\n\x05\x45rror\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0c\n\x04hint\x18\x03 \x01(\t\x12\'\n\x07\x63ontext\x18\x04 \x03(\x0b\x32\x16.zapdb.v1.ErrorContext\x12\x11\n\x04\x66ile\x18\x05 \x01(\tH\x00\x88\x01\x01\x12\x0c\n\x04line\x18\x06 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x07 \x01(\r\x12,\n\nviolations\x18\x08 \x03(\x0b\x32\x18.zapdb.v1.ErrorViolation\x12\x19\n\x11violations_hidden\x18\t \x01(\x04\x42\x07\n\x05_file\"l\n\x0e\x45rrorViolation\x12\x0c\n\x04\x66ile\x18\x01 \x01(\t\x12\x0c\n\x04line\x18\x02 \x01(\r\x12\x0e\n\x06\x63olumn\x18\x03 \x01(\r\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0c\n\x04hint\x18\x05 \x01(\t\x12\x0f\n\x07\x65xcerpt\x18\x06 \x01(\t\"*\n\x0c\x45rrorContext\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,7 +32,9 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'zapdb.service.proto.errors_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ERROR']._serialized_start=47
-  _globals['_ERROR']._serialized_end=198
-  _globals['_ERRORCONTEXT']._serialized_start=200
-  _globals['_ERRORCONTEXT']._serialized_end=242
+  _globals['_ERROR']._serialized_end=271
+  _globals['_ERRORVIOLATION']._serialized_start=273
+  _globals['_ERRORVIOLATION']._serialized_end=381
+  _globals['_ERRORCONTEXT']._serialized_start=383
+  _globals['_ERRORCONTEXT']._serialized_end=425
 # @@protoc_insertion_point(module_scope)

@@ -11,14 +11,10 @@ none.
 
 from __future__ import annotations
 
-import math
 import os
 import pickle
-import resource
-import signal
 import socket
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import duckdb
@@ -27,6 +23,8 @@ import pyarrow.acero  # now, since nothing can be imported later: filtering batc
 import pyarrow.compute
 from pyarrow import dataset
 
+from .batches import pack_batches, unpack_batches, unpack_schema
+from .bounds import end_after, give_up
 from .carried import describe_arrow_type, quote_identifier, transport_type
 from .wire import (
     ANSWER,
@@ -39,9 +37,6 @@ from .wire import (
     NEXT,
     SCAN,
     Channel,
-    pack_batches,
-    unpack_batches,
-    unpack_schema,
 )
 
 CONFIGURATION: Final[dict[str, Any]] = {
@@ -57,14 +52,10 @@ CONFIGURATION: Final[dict[str, Any]] = {
 }
 ANSWER_ROWS: Final = 2_048
 """Rows of an answer that travel together."""
-EXTRA_MEMORY_SIZE_BYTES: Final = 64 * 1024 * 1024
-"""Memory that Python and Arrow may use in addition to DuckDB's."""
 SPILL_TIMES_MEMORY: Final = 16
 """How many times its memory limit a statement may store in files."""
 EXTRA_FILES: Final = 64
 """How many descriptors a process may have beyond two for each file that it may read."""
-EXTRA_SECONDS: Final = 2
-"""This much later the operating system ends the process, in case the keeper does not."""
 ABOUT_VALUES: Final = (
     duckdb.DataError,
     duckdb.InvalidInputException,
@@ -75,7 +66,12 @@ ABOUT_VALUES: Final = (
 _PLACE: Final = "\n\nLINE "
 
 
-def run_statement(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
+def prepare() -> Any:
+    """A DuckDB for the processes that are forked."""
+    return open_duckdb()
+
+
+def run(ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
     """Answer the one statement of the connection with the DuckDB that is ready, or with a new one
     if it may spill; then end the process."""
     try:
@@ -96,15 +92,21 @@ def _shut_in(ready: Any, request: dict[str, Any], spill: str | None) -> Any:
     """Return a DuckDB, and confine this process to it and to the limits of the request."""
     max_memory, seconds = request["max_memory"], request["seconds"]
     files = sorted({path for paths, _ in request["files"].values() for path in paths})
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds + EXTRA_SECONDS)
+    end_after(seconds)
     os.chdir(spill or "/")
     duck = open_duckdb(spill, files) if spill is not None or files else ready
     duck.execute(f"SET memory_limit = '{max_memory}B'")
     if spill is not None:
         duck.execute(f"SET max_temp_directory_size = '{SPILL_TIMES_MEMORY * max_memory}B'")
     duck.execute("SET lock_configuration = true")
-    _give_up(max_memory, seconds, spill, files)
+    # Without files: no file, no directory, no connection.
+    reads = 2 * len(files) + EXTRA_FILES if files else 0
+    give_up(
+        max_memory,
+        seconds,
+        files=None if spill is not None else reads,
+        written_bytes=0 if spill is None else SPILL_TIMES_MEMORY * max_memory,
+    )
     return duck
 
 
@@ -128,38 +130,6 @@ def open_duckdb(spill: str | None = None, files: Sequence[str] = ()) -> Any:
     # For its first answer DuckDB reads files about the machine, and it ends if it can't.
     duck.sql("SELECT 1 AS a ORDER BY a").to_arrow_reader(1).read_all()
     return duck
-
-
-def _give_up(max_memory: int, seconds: float, spill: str | None, files: Sequence[str]) -> None:
-    """Limit the resources of this process; no code in it can raise the limits again."""
-    held = _read_held_bytes()
-    if held is not None:
-        _limit(resource.RLIMIT_AS, held + max_memory + EXTRA_MEMORY_SIZE_BYTES)
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_CPU, math.ceil(seconds) + EXTRA_SECONDS)
-    if spill is None:
-        _limit(resource.RLIMIT_FSIZE, 0)
-        # Without files: no file, no directory, no connection.
-        _limit(resource.RLIMIT_NOFILE, 2 * len(files) + EXTRA_FILES if files else 0)
-    else:
-        _limit(resource.RLIMIT_FSIZE, SPILL_TIMES_MEMORY * max_memory)
-
-
-def _read_held_bytes() -> int | None:
-    """The address space that this process has, most of it libraries; None elsewhere than on
-    Linux."""
-    try:
-        pages = Path("/proc/self/statm").read_text().split()[0]
-        return int(pages) * resource.getpagesize()
-    except OSError:
-        return None
-
-
-def _limit(what: int, most: int) -> None:
-    _, hard = resource.getrlimit(what)
-    if hard != resource.RLIM_INFINITY:
-        most = min(most, hard)
-    resource.setrlimit(what, (most, most))
 
 
 def _answer(channel: Channel, cursor: Any, request: dict[str, Any]) -> None:

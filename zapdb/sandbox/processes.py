@@ -1,7 +1,7 @@
-"""The keeper of this process, and the process of one statement as its asker holds it.
+"""The keepers of this process, and the process of one piece of work as its asker holds it.
 
-The modules of `sandbox` say what happens on the other side. The keeper is begun with the first
-statement, and ends with this process.
+The modules of `inside` say what happens on the other side. A keeper is begun with the first piece
+of its kind of work, and ends with this process.
 """
 
 from __future__ import annotations
@@ -22,45 +22,47 @@ from types import TracebackType
 from typing import Any, Final
 
 from zapdb.errors import StorageError
-from zapdb.limits import SQL_END_SECONDS, SQL_START_SECONDS
-from zapdb.sql.sandbox.wire import Channel
+from zapdb.limits import SANDBOX_END_SECONDS, SANDBOX_START_SECONDS
+from zapdb.sandbox.inside.wire import Channel
 from zapdb.storage.interruption import current_call
 
 _BEGIN: Final = """\
 import importlib.util, sys
-sys.path[:] = sys.argv[2:-1]
+sys.path[:] = sys.argv[2:-2]
 found = importlib.util.spec_from_file_location(
     "zapdb_sandbox", sys.argv[1] + "/__init__.py", submodule_search_locations=[sys.argv[1]])
 sys.modules["zapdb_sandbox"] = importlib.util.module_from_spec(found)
 from zapdb_sandbox.keeper import main
 main()
 """
-SANDBOX: Final = Path(__file__).parent / "sandbox"
+INSIDE: Final = Path(__file__).parent / "inside"
+STATEMENT: Final = "zapdb_sandbox.statement"
+"""The kind of work that is a statement of `db.sql`."""
 ENVIRONMENT: Final = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",  # no arenas, which a limit of memory would count whole
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "LC_ALL": "C.UTF-8",
 }
-"""All that the processes of statements have of an environment."""
+"""All that these processes have of an environment."""
 KEPT: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Variables without which libraries may not be found."""
 
 
-class StatementProcess:
-    """The process of one statement; leaving the block ends the process in any state.
+class SandboxProcess:
+    """The process of one piece of work; leaving the block ends the process in any state.
 
-    Raises `StorageError` if none can be started.
+    `work` is the name of the module of its kind. Raises `StorageError` if none can be started.
     """
 
-    def __init__(self, seconds: float, spill_to: str | None) -> None:
+    def __init__(self, work: str, seconds: float, spill_to: str | None = None) -> None:
         self.is_interrupted = False
         self._spills = spill_to is not None
         self._interruptible = ExitStack()
-        self._connection, self._leash = _begin_statement(spill_to)
+        self._connection, self._leash = _begin(work, spill_to)
         self.channel = Channel(self._connection, time.monotonic() + seconds)
 
-    def __enter__(self) -> StatementProcess:
+    def __enter__(self) -> SandboxProcess:
         call = current_call()
         if call is not None:
             self._interruptible.enter_context(call.ending_by(self.interrupt))
@@ -93,7 +95,7 @@ class StatementProcess:
         try:
             with suppress(OSError):
                 self._leash.shutdown(socket.SHUT_WR)
-                self._leash.settimeout(SQL_END_SECONDS)
+                self._leash.settimeout(SANDBOX_END_SECONDS)
                 while is_awaited and (part := self._leash.recv(4_096)):
                     said += part
         finally:
@@ -105,11 +107,11 @@ class StatementProcess:
 class _Keeper:
     """A process that forks others, until the control connection is closed."""
 
-    def __init__(self) -> None:
+    def __init__(self, work: str) -> None:
         self._control, theirs = socket.socketpair()
         try:
             with theirs:
-                self._process = _start_keeper(theirs)
+                self._process = _start_keeper(theirs, work)
         except BaseException:
             self._control.close()
             raise
@@ -121,7 +123,7 @@ class _Keeper:
             raise
 
     def _await_start(self) -> None:
-        self._control.settimeout(SQL_START_SECONDS)
+        self._control.settimeout(SANDBOX_START_SECONDS)
         if not self._control.recv(1):
             raise OSError(errno.ECHILD, "the process ended while it was started")
         self._control.settimeout(None)
@@ -138,19 +140,19 @@ class _Keeper:
     def end(self) -> None:
         self._control.close()
         try:
-            self._process.wait(SQL_END_SECONDS)
+            self._process.wait(SANDBOX_END_SECONDS)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
 
-def _start_keeper(control: socket.socket) -> subprocess.Popen[bytes]:
+def _start_keeper(control: socket.socket, work: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [
             spawn.get_executable() or sys.executable,
-            *("-I", "-c", _BEGIN, str(SANDBOX)),
+            *("-I", "-c", _BEGIN, str(INSIDE)),
             *(str(Path(entry).absolute()) for entry in sys.path if entry),
-            str(control.fileno()),
+            *(work, str(control.fileno())),
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -162,26 +164,26 @@ def _start_keeper(control: socket.socket) -> subprocess.Popen[bytes]:
 
 
 _lock = threading.Lock()
-_keepers: list[_Keeper] = []
-"""The one of this process, once there was a statement."""
+_keepers: dict[str, _Keeper] = {}
+"""Those of this process, by their kinds of work, once there was a piece of it."""
 _leashes: set[socket.socket] = set()
 
 
-def _begin_statement(spill_to: str | None) -> tuple[socket.socket, socket.socket]:
+def _begin(work: str, spill_to: str | None) -> tuple[socket.socket, socket.socket]:
     ours, theirs = socket.socketpair()
     leash, their_leash = socket.socketpair()
     try:
         with theirs, their_leash:
             leash.sendall(json.dumps({"spill_to": spill_to}).encode() + b"\n")
             with _lock:
-                _send([theirs.fileno(), their_leash.fileno()])
+                _send(work, [theirs.fileno(), their_leash.fileno()])
             _leashes.add(leash)
     except BaseException as error:
         ours.close()
         leash.close()
         if isinstance(error, OSError):
             raise StorageError(
-                "no process for SQL statements could be started",
+                "no process could be started that runs what others wrote",
                 problem=error.strerror or str(error),
                 hint="check the limits of processes, memory and open files",
             ) from None
@@ -189,19 +191,21 @@ def _begin_statement(spill_to: str | None) -> tuple[socket.socket, socket.socket
     return ours, leash
 
 
-def _send(descriptors: list[int]) -> None:
-    for keeper in _keepers:
+def _send(work: str, descriptors: list[int]) -> None:
+    keeper = _keepers.pop(work, None)
+    if keeper is not None:
         with suppress(OSError):  # it was ended from outside
             keeper.send(descriptors)
+            _keepers[work] = keeper
             return
         keeper.end()
-    _keepers[:] = [_Keeper()]
-    _keepers[0].send(descriptors)
+    _keepers[work] = _Keeper(work)
+    _keepers[work].send(descriptors)
 
 
 def _end() -> None:
     with _lock:
-        for keeper in _keepers:
+        for keeper in _keepers.values():
             keeper.end()
         _keepers.clear()
 
@@ -210,7 +214,7 @@ def _forget() -> None:
     """After a fork: what ends with the process that asked may not be held open by another."""
     global _lock
     _lock = threading.Lock()
-    for keeper in _keepers:
+    for keeper in _keepers.values():
         keeper.forget()
     _keepers.clear()
     for leash in _leashes:

@@ -1,10 +1,12 @@
-"""The keeper: it has a DuckDB ready, forks a process for each statement, and ends it.
+"""The keeper: it has what a kind of work needs ready, forks a process for each piece, and ends it.
 
-For each statement it is sent two connections: the statement's, which the new process talks on, and
-a *leash*, which the keeper holds. When the other end of the leash is closed, for whatever reason,
-the statement is over: its process is killed and reaped, its directory removed, and how it ended is
-written to the leash. When the asking process has ended, all leashes are closed, and the keeper ends
-too.
+A kind of work is a module: `prepare` makes what is ready, and `run` does one piece with it, such as
+a statement, in the process that is forked.
+
+For each piece it is sent two connections: one that the new process talks on, and a *leash*, which
+the keeper holds. When the other end of the leash is closed, for whatever reason, the work is over:
+its process is killed and reaped, its directory removed, and how it ended is written to the leash.
+When the asking process has ended, all leashes are closed, and the keeper ends too.
 """
 
 from __future__ import annotations
@@ -17,14 +19,24 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import Any, NoReturn, Protocol
 
-from . import statement
 from .spill import Spill
 
 
+class KindOfWork(Protocol):
+    """A module of a kind of work."""
+
+    def prepare(self) -> Any:
+        """What the processes find ready when they are forked; it has no threads."""
+
+    def run(self, ready: Any, connection: socket.socket, spill: str | None) -> NoReturn:
+        """Do one piece, and end the process."""
+
+
 class Held:
-    """A statement that runs: its process, its leash and where it may spill."""
+    """A piece of work that runs: its process, its leash and where it may spill."""
 
     def __init__(self, process: int, leash: socket.socket, spill: Spill | None) -> None:
         self.process = process
@@ -40,10 +52,10 @@ class Held:
         _say(self.leash, {"signal": ended_by})
 
 
-def keep(control: socket.socket) -> NoReturn:
+def keep(control: socket.socket, work: KindOfWork) -> NoReturn:
     """Fork for the process that holds the other end, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    ready = statement.open_duckdb()
+    ready = work.prepare()
     control.sendall(b"+")
     gc.disable()
     gc.freeze()  # what is not touched is not copied when it is forked
@@ -56,7 +68,7 @@ def keep(control: socket.socket) -> NoReturn:
                     selector.unregister(key.fileobj)
                     held.pop(key.fd).end()
                     continue
-                begun = _begin(control, ready, held)
+                begun = _begin(control, work, ready, held)
                 if begun is None:
                     for each in held.values():
                         each.end()
@@ -66,8 +78,10 @@ def keep(control: socket.socket) -> NoReturn:
                     selector.register(begun.leash, selectors.EVENT_READ)
 
 
-def _begin(control: socket.socket, ready: Any, held: dict[int, Held]) -> Held | None:
-    """Start a new statement; return None if the asking process has closed the connection."""
+def _begin(
+    control: socket.socket, work: KindOfWork, ready: Any, held: dict[int, Held]
+) -> Held | None:
+    """Start a new piece; return None if the asking process has closed the connection."""
     try:
         data, descriptors, _, _ = socket.recv_fds(control, 1, 2)
     except ConnectionError:
@@ -91,7 +105,7 @@ def _begin(control: socket.socket, ready: Any, held: dict[int, Held]) -> Held | 
         leash.close()
         for other in held.values():
             other.leash.close()
-        statement.run_statement(ready, connection, None if spill is None else spill.path)
+        work.run(ready, connection, None if spill is None else spill.path)
     connection.close()
     return Held(process, leash, spill)
 
@@ -103,5 +117,7 @@ def _say(leash: socket.socket, what: dict[str, object]) -> None:
 
 
 def main() -> NoReturn:
-    """Started with the number of the control connection as the last argument."""
-    keep(socket.socket(fileno=int(sys.argv[-1])))
+    """Started with the name of the work's module and the number of the control connection as the
+    last arguments."""
+    name, control = sys.argv[-2:]
+    keep(socket.socket(fileno=int(control)), import_module(name))

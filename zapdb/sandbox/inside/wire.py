@@ -1,7 +1,7 @@
-"""Messages between a process that asks and the process of its statement: a kind, a size, bytes.
+"""Messages between a process that asks and the one that it asks: a kind, a size, bytes.
 
-What comes from the process of a statement is JSON or Arrow, never a pickle: it ran what other
-people wrote.
+What comes from the process that is asked is JSON or Arrow, never a pickle: it ran what other people
+wrote.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import struct
 import time
 from typing import Any, Final
 
-import pyarrow
-
 HEAD: Final = struct.Struct(">cQ")
 
-# To the process of the statement
+# To the process that is asked
 REQUEST: Final = b"R"
 BATCH: Final = b"B"
 END: Final = b"E"
@@ -107,26 +105,3 @@ class Channel:
         if left <= 0:
             raise TooLate
         self._connection.settimeout(left)
-
-
-def pack_batches(schema: Any, *batches: Any) -> memoryview:
-    """Record batches with their schema and dictionaries."""
-    sink = pyarrow.BufferOutputStream()
-    with pyarrow.ipc.new_stream(sink, schema) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return memoryview(sink.getvalue())
-
-
-def pack_schema(schema: Any) -> bytes:
-    return bytes(schema.serialize())
-
-
-def unpack_schema(data: bytes) -> Any:
-    return pyarrow.ipc.read_schema(pyarrow.py_buffer(data))
-
-
-def unpack_batches(data: bytes | bytearray) -> tuple[Any, list[Any]]:
-    """The schema and the batches that `pack_batches` packed."""
-    with pyarrow.ipc.open_stream(pyarrow.py_buffer(data)) as reader:
-        return reader.schema, list(reader)
