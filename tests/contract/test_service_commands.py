@@ -7,13 +7,9 @@ two, or it is about one of two tenants that are alike.
 
 from __future__ import annotations
 
-import json
 import re
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -21,13 +17,13 @@ from pathlib import Path
 import pytest
 
 import zapdb
-from tests import processes
 from tests.cli.program import Result, run_here
 from tests.documents import document
-from tests.support import GUARD_SECONDS, PostgresServer
+from tests.services import serving_process
+from tests.support import PostgresServer
 from zapdb.catalog.schema_history import format_fingerprint
-from zapdb.control import catalog
-from zapdb.errors import InvalidValue, UnknownName
+from zapdb.control import catalog, cluster
+from zapdb.errors import IncompatibleVersion, InvalidValue, LeaseLost, UnknownName
 from zapdb.limits import HISTORY_ENTRIES_MAX
 from zapdb.schema import fingerprint, read_canonical_bytes
 from zapdb.service.client import connected_control
@@ -143,30 +139,14 @@ def served(
         migrations = directory / "migrations"
         migrations.mkdir()
         make_database(address, migrations)
-        known[server] = Served(engine, address, ended.enter_context(serving(address)), migrations)
+        port, _ = ended.enter_context(serving_process(address))
+        known[server] = Served(engine, address, f"grpc://{port}", migrations)
     return known[server]
-
-
-@contextmanager
-def serving(address: str) -> Iterator[str]:
-    """The address of a service over the database, in a process of its own."""
-    command = [sys.executable, "-m", "zapdb", "serve", "-d", address, "--listen", "127.0.0.1:0"]
-    with processes.Popen(
-        [*command, "--insecure-loopback", "--json"], stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            lines = iter(process.stdout.readline, "")
-            text = "".join(iter(lambda: next(lines), "}\n")) + "}"
-            yield f"grpc://{json.loads(text)['address']}"
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(GUARD_SECONDS)
 
 
 PASSING = re.compile(
     r'"(age_seconds|lease_seconds|lease_left_us|seq)": -?[0-9.e-]+'
-    r"|\b[0-9.]+ m?s\b"
+    r"|-?\b[0-9.]+ m?s\b"
 )
 """What differs from moment to moment."""
 
@@ -202,6 +182,23 @@ LOOK_UPS: dict[str, tuple[str, ...]] = {
     "prune what": ("catalog", "prune", "--table", "people", "--keep-last", "1", "--dry-run"),
     "prune nothing": ("catalog", "prune", "--table", "countries", "--before", "1", "--dry-run"),
     "prune how": ("catalog", "prune", "--table", "people", "--dry-run"),
+    "status": ("cluster", "status"),
+    "nodes": ("cluster", "nodes"),
+    "leases": ("cluster", "leases"),
+    "evict none": ("cluster", "evict", "--expired"),
+    "evict unknown": ("cluster", "evict", "nobody"),
+    "upgrade what": ("cluster", "upgrade", "--dry-run"),
+    "upgrade nothing": ("cluster", "upgrade"),
+    "settings": ("settings", "list"),
+    "settings of a tenant": ("settings", "list", "--tenant", "twin"),
+    "settings of nobody": ("settings", "list", "--tenant", "nobody"),
+    "setting": ("settings", "get", "change_log"),
+    "setting of an index": (
+        *("settings", "get", "on_dataset_change", "--table", "people", "--index", "by_name"),
+    ),
+    "setting of nobody": ("settings", "get", "convert", "--table", "nobody"),
+    "setting of nothing": ("settings", "get", "convert", "--field", "name"),
+    "setting unknown": ("settings", "get", "nothing"),
 }
 """Commands that change nothing, by what they are about."""
 
@@ -223,6 +220,44 @@ def test_of_a_tenant_that_is_not_there(served: Served, command: tuple[str, ...])
     here, there = served.here(*given), served.there(*given)
     assert there == here
     assert here.error["code"] == "name.unknown"
+
+
+Steps = Callable[[Served, Callable[..., Result]], Iterator[Result]]
+"""Commands that change something, run in one of the ways, one after the other."""
+
+
+def prune(served: Served, run: Callable[..., Result]) -> Iterator[Result]:
+    tenant = "default" if run == served.here else "twin"
+    given = ("catalog", "prune", "--table", "people", "--tenant", tenant)
+    yield run(*given, "--keep-last", "2")
+    yield run(*given, "--keep-last", "2", "--yes")
+    yield run(*given, "--before", "2", "--yes")
+    yield run(*given, "--older-than", "7d", "--yes", "--json")
+
+
+def evict(served: Served, run: Callable[..., Result]) -> Iterator[Result]:
+    with connected_control(served.service, "default") as control:
+        joined = [control.call(cluster.register, "elsewhere", 7, "9", 1).node for _ in range(3)]
+    yield run("cluster", "evict", joined[0])
+    yield run("cluster", "evict", joined[0], "--yes", "--json")
+    yield run("cluster", "evict", *joined[1:], "--yes")
+    yield run("cluster", "evict", joined[0], "--yes")
+
+
+NAMES = re.compile(r"\b[0-9a-f]{12}\b|default|twin|/[12](?=/)|\d{4}-\d\d-\d\d[T ][0-9:.]+")
+"""Of jobs, nodes, tenants, and moments."""
+
+
+@pytest.mark.parametrize("steps", [prune, evict])
+def test_what_changes_something(served: Served, steps: Steps) -> None:
+    told = [
+        [
+            Result(result.status, NAMES.sub("…", result.out), NAMES.sub("…", result.err))
+            for result in map(settle, steps(served, run))
+        ]
+        for run in (served.here, served.there)
+    ]
+    assert told[0] == told[1]
 
 
 # --- what no command shows -----------------------------------------------------------------------
@@ -261,3 +296,37 @@ def test_pruning_answers_with_a_seq_that_can_be_waited_for(served: Served) -> No
     with served.open() as db:
         assert db.admin.wait_for_catalog(found.seq).seq >= found.seq
     assert not found.done
+
+
+def test_a_process_joins_through_a_service(served: Served) -> None:
+    """While it is a node, it holds the level down; evicted, it is told so."""
+    with connected_control(served.service, "default") as control:
+        with pytest.raises(IncompatibleVersion) as refused:
+            control.call(cluster.register, "elsewhere", 7, "0.1", 0)
+        assert refused.value.context["level_needed"] == "1"
+        joined = control.call(cluster.register, "elsewhere", 7, "0.1", 1)
+        alive = control.call(cluster.find_nodes, (joined.node,)).nodes
+        assert [(one.host, one.pid, one.release, one.alive) for one in alive] == [
+            ("elsewhere", 7, "0.1", True)
+        ]
+        later = control.call(cluster.send_heartbeat, joined.node)
+        assert (later.level, later.node) == (joined.level, joined.node)
+        assert later.seq >= joined.seq
+        control.call(cluster.evict_nodes, (joined.node,))
+        with pytest.raises(LeaseLost, match="was evicted"):
+            control.call(cluster.send_heartbeat, joined.node)
+        again = control.call(cluster.register, "elsewhere", 7, "0.1", 1)
+        assert control.call(cluster.deregister, again.node).seq > again.seq
+        with pytest.raises(UnknownName):
+            control.call(cluster.find_nodes, (again.node,))
+    assert IncompatibleVersion.rpc_status == "FAILED_PRECONDITION"
+
+
+def test_nobody_sends_the_heartbeat_of_another_process(served: Served) -> None:
+    """A name of a node is no secret: what did not join for this principal is left alone."""
+    with served.open() as db, connected_control(served.service, "default") as control:
+        assert db._node is not None
+        for method in (cluster.send_heartbeat, cluster.deregister):
+            with pytest.raises(LeaseLost, match="no such node"):
+                control.call(method, db._node.id)
+        db.table("countries").update("nl", name="Holland")

@@ -329,11 +329,18 @@ TWICE: dict[str, str] = {
 
 
 def names_twice(found: list[Module]) -> list[str]:
-    """Public functions and classes at the top level of more than one module."""
+    """Public functions and classes at the top level of more than one module.
+
+    Functions of the control plane are methods of services, which tell them apart:
+    `Cluster.GetStatus` and `History.GetStatus`.
+    """
     homes = defaultdict(set)
     for module in found:
+        kinds = (
+            ast.ClassDef if module.path.startswith("zapdb/control/") else Function | ast.ClassDef
+        )
         for part in module.tree.body:
-            if isinstance(part, Function | ast.ClassDef) and not part.name.startswith("_"):
+            if isinstance(part, kinds) and not part.name.startswith("_"):
                 homes[part.name].add(module.path)
     return [name for name, paths in homes.items() if len(paths) > 1]
 

@@ -73,6 +73,20 @@ class DatabaseOptions:
         return find_tenant_name(None)
 
     @contextmanager
+    def target(self) -> Iterator[Target]:
+        """The database, for methods of the control plane that no service has."""
+        address = self.address
+        with ExitStack() as ended, self.connected() as storage:
+
+            @cache
+            def open_database() -> Database:
+                from zapdb.database.opening import open_to_read
+
+                return ended.enter_context(open_to_read(address, self.tenant_name))
+
+            yield Target(storage, self.tenant_name, open_database)
+
+    @contextmanager
     def connected(self) -> Iterator[Storage]:
         """The storage of the database, whatever is in it; closed at the end."""
         storage = connect(self.address)
@@ -187,15 +201,8 @@ class ServedDatabaseOptions(DatabaseOptions):
             with connected_control(address, self.tenant_name, access) as control:
                 yield control
             return
-        with ExitStack() as ended, self.connected() as storage:
-
-            @cache
-            def open_database() -> Database:
-                from zapdb.database.opening import open_to_read
-
-                return ended.enter_context(open_to_read(address, self.tenant_name))
-
-            yield LocalControl(Target(storage, self.tenant_name, open_database))
+        with self.target() as target:
+            yield LocalControl(target)
 
 
 @dataclass(frozen=True)

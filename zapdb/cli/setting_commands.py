@@ -2,59 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from zapdb.activation import load_tenant_catalog
-from zapdb.catalog.settings import (
-    EVERYWHERE,
-    PROFILE,
-    PROFILES,
-    SETTINGS,
-    Scope,
-    Setting,
-    Settings,
-    find_setting,
-    resolve_scope,
-)
-from zapdb.catalog.stored_settings import read_settings, unset_setting, write_setting
-from zapdb.catalog.tenants import find_tenant
-from zapdb.cli.connecting import DatabaseOptions
+from zapdb.catalog.settings import PROFILE, PROFILES, find_setting
+from zapdb.cli.configuration import find_tenant_name
+from zapdb.cli.connecting import DatabaseOptions, ServedDatabaseOptions
 from zapdb.cli.output import Output, print_note
+from zapdb.control import settings
+from zapdb.control.settings import SettingScope, SettingUnset
 from zapdb.errors import EXIT_ERROR
-from zapdb.past.files.wanted_stores import claim_directory, start_wanted_stores
-from zapdb.storage import Storage, TransactionMode
 
 NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
-
-
-@dataclass(frozen=True, slots=True)
-class SettingTarget:
-    """The scope that a command's options name, and its description."""
-
-    storage: Storage
-    scope: Scope
-    description: str
-
-    def read(self) -> Settings:
-        with self.storage.transaction(TransactionMode.READ) as connection:
-            return read_settings(connection, self.scope.tenant or 0)
-
-    def describe(self, setting: Setting, settings: Settings) -> dict[str, Any]:
-        value, origin = settings.find(setting.name, self.scope)
-        return {
-            "name": setting.name,
-            "value": value,
-            "from": origin,
-            "default": setting.default,
-            "values": list(setting.values),
-            "scopes": list(setting.scopes),
-            "description": setting.description,
-        }
 
 
 @dataclass(frozen=True)
@@ -76,22 +37,26 @@ class ScopeOptions(DatabaseOptions):
         typer.Option("--index", metavar="NAME", help="Only for this index of the table."),
     ] = None
 
-    @contextmanager
-    def target(self) -> Iterator[SettingTarget]:
-        with self.opened() as (storage, catalog):
-            schema, number = catalog.chain.schema_at(catalog.chain.end), None
-            if self.tenant is not None:
-                with storage.transaction(TransactionMode.READ) as connection:
-                    number = find_tenant(connection, self.tenant).number
-                    catalog = load_tenant_catalog(connection, number, catalog)
-                schema = catalog.chain.schema_at(catalog.position)
-            names = {name: getattr(self, name) for name in ("tenant", "table", "field", "index")}
-            description = "".join(f" of {kind} {name}" for kind, name in names.items() if name)
-            scope = resolve_scope(schema, number, self.table, self.field, self.index)
-            yield SettingTarget(storage, scope, description)
+    @property
+    def tenant_name(self) -> str:
+        return find_tenant_name(self.tenant)
+
+    @property
+    def scope(self) -> SettingScope:
+        return SettingScope(self.tenant is not None, self.table, self.field, self.index)
+
+    @property
+    def description(self) -> str:
+        names = {name: getattr(self, name) for name in ("tenant", "table", "field", "index")}
+        return "".join(f" of {kind} {name}" for kind, name in names.items() if name)
 
 
-def settings_list_command(options: ScopeOptions, output: Output) -> None:
+@dataclass(frozen=True)
+class ServedScopeOptions(ServedDatabaseOptions, ScopeOptions):
+    """The same, of a database that may be behind a service."""
+
+
+def settings_list_command(options: ServedScopeOptions, output: Output) -> None:
     """Show every setting, its value, where it is set, and its description.
 
     The narrowest scope wins: index, its fields, table, tenant, database, then the profile, then the
@@ -100,34 +65,27 @@ def settings_list_command(options: ScopeOptions, output: Output) -> None:
     With `--json`: `{settings: [{name, value, from, default, values, scopes, description}]}`; `from`
     is `index`, `field`, `table`, `tenant`, `database`, `profile` or `default`.
     """
-    with options.target() as place:
-        settings = place.read()
-    found = [place.describe(setting, settings) for setting in SETTINGS.values()]
+    with options.control() as control:
+        found = control.call(settings.list_settings, options.scope)
     output.table(
         ("setting", "value", "set for", "allowed", "description"),
         [
-            (
-                one["name"],
-                (one["value"], "bold"),
-                one["from"],
-                ", ".join(one["values"]),
-                one["description"],
-            )
-            for one in found
+            (one.name, (one.value, "bold"), one.from_, ", ".join(one.values), one.description)
+            for one in found.settings
         ],
     )
-    output.document({"settings": found})
+    output.document(found)
 
 
-def settings_get_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
+def settings_get_command(name: NameArgument, options: ServedScopeOptions, output: Output) -> None:
     """Print the value of a setting.
 
     With `--json`: `{name, value, from, default, values, scopes, description}`.
     """
-    setting = find_setting(name)
-    with options.target() as place:
-        found = place.describe(setting, place.read())
-    output.write(found["value"])
+    find_setting(name)
+    with options.control() as control:
+        found = control.call(settings.get_setting, name, options.scope)
+    output.write(found.value)
     output.document(found)
 
 
@@ -147,9 +105,7 @@ def settings_set_command(
     With `--json`: `{name, value, from, default, values, scopes, description, seq, refused:
     [{tenant, error}]}`; a process whose catalog cache has the seq sees the change.
     """
-    setting = find_setting(name)
-    with options.target() as place:
-        return _write(place, setting, value, output)
+    return _set(name, value, options, output)
 
 
 def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
@@ -159,11 +115,10 @@ def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Ou
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """
-    setting = find_setting(name)
-    with options.target() as place:
-        with place.storage.transaction(setting.mode) as connection:
-            seq = unset_setting(connection, name, place.scope)
-        _report(place, setting, output, {"seq": seq})
+    find_setting(name)
+    with options.target() as target:
+        done = settings.unset_setting(target, name, options.scope)
+    _report(done, options, output)
 
 
 def settings_profile_command(
@@ -178,26 +133,21 @@ def settings_profile_command(
 
     With `--json`: as `settings set`.
     """
-    with ScopeOptions(options.database).target() as place:
-        _write(place, SETTINGS[PROFILE], profile, output)
+    _set(PROFILE, profile, ScopeOptions(options.database), output)
     for name, value in PROFILES[profile].items():
         output.write(f"{name} is ", (value, "bold"), ", unless it is set")
 
 
-def _write(place: SettingTarget, setting: Setting, value: str, output: Output) -> int:
-    if setting.takes_directory and place.scope == EVERYWHERE:
-        claim_directory(place.storage, value)
-    with place.storage.transaction(setting.mode) as connection:
-        seq = write_setting(connection, setting.name, value, place.scope)
-    refused = start_wanted_stores(place.storage) if setting.takes_directory else {}
-    for name, error in refused.items():
-        print_note(f"{name}: {error}")
-    told = [{"tenant": name, "error": error.message} for name, error in refused.items()]
-    _report(place, setting, output, {"seq": seq, "refused": told})
-    return EXIT_ERROR if refused else 0
+def _set(name: str, value: str, options: ScopeOptions, output: Output) -> int:
+    find_setting(name)
+    with options.target() as target:
+        done = settings.set_setting(target, name, value, options.scope)
+    for one in done.refused:
+        print_note(f"{one.tenant}: {one.text}")
+    _report(done, options, output)
+    return EXIT_ERROR if done.refused else 0
 
 
-def _report(place: SettingTarget, setting: Setting, output: Output, also: dict[str, Any]) -> None:
-    found = place.describe(setting, place.read())
-    output.write(f"{setting.name}{place.description} is ", (found["value"], "bold"))
-    output.document(found | also)
+def _report(done: SettingUnset, options: ScopeOptions, output: Output) -> None:
+    output.write(f"{done.name}{options.description} is ", (done.value, "bold"))
+    output.document(done)

@@ -15,7 +15,7 @@ import grpc
 import grpc.aio
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.control import Target, catalog
+from zapdb.control import Target, catalog, cluster, settings
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
 from zapdb.service.client import connect as connect_here
@@ -84,6 +84,27 @@ class AsyncCatalogMethods(AsyncMethods):
     prune_fingerprint_history = remote_awaited(catalog.prune_fingerprint_history)
 
 
+class AsyncClusterMethods(AsyncMethods):
+    """The processes that have the database open, their leases, and the cluster level."""
+
+    get_status = remote_awaited(cluster.get_status)
+    list_nodes = remote_awaited(cluster.list_nodes)
+    list_leases = remote_awaited(cluster.list_leases)
+    find_nodes = remote_awaited(cluster.find_nodes)
+    evict_nodes = remote_awaited(cluster.evict_nodes)
+    upgrade = remote_awaited(cluster.upgrade)
+    register = remote_awaited(cluster.register)
+    send_heartbeat = remote_awaited(cluster.send_heartbeat)
+    deregister = remote_awaited(cluster.deregister)
+
+
+class AsyncSettingsMethods(AsyncMethods):
+    """The settings that are stored in the database, and what holds where."""
+
+    list_settings = remote_awaited(settings.list_settings)
+    get_setting = remote_awaited(settings.get_setting)
+
+
 class AsyncClient:
     """A service, for one tenant; an asynchronous context manager.
 
@@ -93,6 +114,8 @@ class AsyncClient:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self.catalog = AsyncCatalogMethods(calls)
+        self.cluster = AsyncClusterMethods(calls)
+        self.settings = AsyncSettingsMethods(calls)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -19,7 +19,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.control import Control, Target, catalog, method_name
+from zapdb.control import Control, Target, catalog, cluster, method_name, settings
 from zapdb.errors import UsageError
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.methods import BY_FUNCTION, Method
@@ -161,6 +161,27 @@ class CatalogMethods(Methods):
     prune_fingerprint_history = remote(catalog.prune_fingerprint_history)
 
 
+class ClusterMethods(Methods):
+    """The processes that have the database open, their leases, and the cluster level."""
+
+    get_status = remote(cluster.get_status)
+    list_nodes = remote(cluster.list_nodes)
+    list_leases = remote(cluster.list_leases)
+    find_nodes = remote(cluster.find_nodes)
+    evict_nodes = remote(cluster.evict_nodes)
+    upgrade = remote(cluster.upgrade)
+    register = remote(cluster.register)
+    send_heartbeat = remote(cluster.send_heartbeat)
+    deregister = remote(cluster.deregister)
+
+
+class SettingsMethods(Methods):
+    """The settings that are stored in the database, and what holds where."""
+
+    list_settings = remote(settings.list_settings)
+    get_setting = remote(settings.get_setting)
+
+
 class Client:
     """A service, for one tenant; safe to share between threads, and a context manager.
 
@@ -171,6 +192,8 @@ class Client:
         self._calls = calls
         control = RemoteControl(calls)
         self.catalog = CatalogMethods(control)
+        self.cluster = ClusterMethods(control)
+        self.settings = SettingsMethods(control)
 
     def __enter__(self) -> Client:
         return self

@@ -19,7 +19,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from zapdb.control import catalog
+from zapdb.control import catalog, cluster, settings
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
 
@@ -135,6 +135,17 @@ METHODS: Final = (
     Method(catalog.check_pin, "catalog:read"),
     Method(catalog.compare_revisions, "catalog:read"),
     Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True),
+    Method(cluster.get_status, "cluster:read"),
+    Method(cluster.list_nodes, "cluster:read"),
+    Method(cluster.list_leases, "cluster:read"),
+    Method(cluster.find_nodes, "cluster:read"),
+    Method(cluster.evict_nodes, "cluster:admin", changes=True),
+    Method(cluster.upgrade, "cluster:admin", changes=True),
+    Method(cluster.register, "cluster:join", changes=True),
+    Method(cluster.send_heartbeat, "cluster:join"),
+    Method(cluster.deregister, "cluster:join", changes=True),
+    Method(settings.list_settings, "catalog:read", is_look_up=True),
+    Method(settings.get_setting, "catalog:read", is_look_up=True),
 )
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {

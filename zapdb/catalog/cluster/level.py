@@ -49,12 +49,22 @@ def check_level(connection: Connection, *, lock: bool = False) -> int:
 
 def require_supported(row: LevelRow | None) -> int:
     """Do the same for a row that was read before."""
+    return _require(row, release.__version__, release.LEVEL)
+
+
+def admit_level(connection: Connection, name: str, supported: int) -> int:
+    """The same for a process of another release, whose name and highest level are given; the level
+    stays as it is until the transaction ends."""
+    return _require(rows.get(connection, LevelRow, lock=True), name, supported)
+
+
+def _require(row: LevelRow | None, name: str, supported: int) -> int:
     level = _level_of_row(row)
-    if level > release.LEVEL:
+    if level > supported:
         raise IncompatibleVersion(
             "the database uses features that this release does not know",
-            release=release.__version__,
-            level_supported=release.LEVEL,
+            release=name,
+            level_supported=supported,
             level_needed=level,
             hint="use a newer release of zapdb",
         )

@@ -6,14 +6,15 @@ transaction checks the lease's epoch, so a node that was evicted can't commit (r
 from __future__ import annotations
 
 import logging
+import uuid
 from contextlib import suppress
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from zapdb import release
-from zapdb.catalog import rows
+from zapdb.catalog import principal, rows
 from zapdb.catalog.cluster import leases
-from zapdb.catalog.cluster.leases import Owner, Renewal
-from zapdb.catalog.cluster.level import check_level, read_level, try_raise_level
+from zapdb.catalog.cluster.leases import Lease, Owner, Renewal
+from zapdb.catalog.cluster.level import admit_level, check_level, read_level, try_raise_level
 from zapdb.catalog.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
 from zapdb.catalog.cluster.stamping import Stamping
 from zapdb.catalog.row_kinds import NodeRow
@@ -42,7 +43,6 @@ def register(
         check_level(connection, lock=True)  # whichever commits second sees the other
         is_first = rows.get(connection, NodeRow, storage.node_id) is None
         owner = Owner.here(storage.node_id if is_first else None)
-        lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
         row = NodeRow(
             owner.id,
             release.__version__,
@@ -52,9 +52,61 @@ def register(
             pending or {},
             datasets or {},
         )
-        rows.put(connection, row)
+        node = _enter(connection, owner, row)
     _try_raise_level(storage)
+    return node
+
+
+def _enter(connection: Connection, owner: Owner, row: NodeRow) -> Node:
+    lease = leases.take(connection, lease_name(owner.id), owner, NODE_LEASE_SECONDS)
+    rows.put(connection, row)
     return Node.of(lease, row)
+
+
+JOINED_BY: Final = "joined by "
+"""What the owner of a node that joined from outside has as its namespace, before the principal that
+it joined for: its process number means something only there."""
+
+
+def join_cluster(storage: Storage, host: str, pid: int, release_name: str, level: int) -> Node:
+    """Enter a process that has the database open through a service, as a node without files.
+
+    While its lease is valid, the level stays at what it supports. Raises `IncompatibleVersion` with
+    the level that is needed.
+    """
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        admit_level(connection, release_name, level)
+        owner = Owner(uuid.uuid4().hex[:12], host, pid, namespace=JOINED_BY + principal.current())
+        node = _enter(connection, owner, NodeRow(owner.id, release_name, level, 0, 0, {}, {}))
+    _try_raise_level(storage)
+    return node
+
+
+def renew_joined(connection: Connection, node_id: str) -> None:
+    """Renew the lease of a node that joined from outside, inside a CATALOG transaction.
+
+    Raises `LeaseLost` if it was evicted, or joined for another principal.
+    """
+    leases.renew(connection, _find_joined(connection, node_id), NODE_LEASE_SECONDS)
+
+
+def leave_cluster(storage: Storage, node_id: str) -> None:
+    """Remove a node that joined from outside; raises as `renew_joined`."""
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        _find_joined(connection, node_id)
+        remove_node(connection, node_id)
+    _try_raise_level(storage)
+
+
+def _find_joined(connection: Connection, node_id: str) -> Lease:
+    found = leases.read_lease(connection, lease_name(node_id), lock=True)
+    if found is None or found.owner.namespace != JOINED_BY + principal.current():
+        raise LeaseLost(
+            "no such node has joined, or it was evicted",
+            node=node_id,
+            hint="register again",
+        )
+    return found
 
 
 def deregister(storage: Storage, node: Node) -> None:
