@@ -136,13 +136,19 @@ def test_numbers_are_kept_in_one_way(storage: Storage) -> None:
 def test_a_stored_value_that_a_setting_can_not_have_is_told(
     workspace: Workspace, storage: Storage
 ) -> None:
-    write(storage, "on_read", "leave", Scope())
-    workspace.execute(
-        "UPDATE zapdb_catalog SET value = replace(value, 'leave', 'x') WHERE kind = 'setting'"
-    )
+    change = "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'setting'"
+    write(storage, "served_window", "7", Scope())
+    workspace.execute(change, ('"7"', '"-7"'))
     with pytest.raises(CorruptCatalog, match="an invalid value") as caught:
         read_settings(storage.connection(), 1)
+    assert caught.value.context["key"] == "*/*/*/served_window"
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'setting'")
+    write(storage, "on_read", "leave", Scope())
+    workspace.execute(change, ("leave", "Leave!"))
+    with pytest.raises(CorruptCatalog, match="none that a release of zapdb writes") as caught:
+        read_settings(storage.connection(), 1)
     assert caught.value.context["key"] == "*/*/*/on_read"
+    assert str(caught.value.hint).endswith("set it again with `zapdb settings set`")
     workspace.execute(
         "UPDATE zapdb_catalog SET key = '*/*/*/of_later',"
         " value = replace(value, 'on_read', 'of_later') WHERE kind = 'setting'"

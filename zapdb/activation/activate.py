@@ -30,6 +30,7 @@ from zapdb.records import Layout, copied_from
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.data_tables import create_record_table
+from zapdb.storage.fixed_tables import RevisionEvent
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.statements import raise_catalog_version
 
@@ -77,9 +78,7 @@ def _append_entry(
     before = chain.schema_at(catalog.position)
     old = before.table_active_or_archived(table.number)
     is_archived = before.table_numbered(table.number) is None
-    event: schema_history.RevisionEvent = (
-        "create" if old is None else "restore" if is_archived else "change"
-    )
+    event: RevisionEvent = "create" if old is None else "restore" if is_archived else "change"
     digest = chain.at(target).digest
     layout = find_layout(connection, catalog.tenant, chain, table, target)
     made = schema_history.NewRevision(catalog.tenant, table, event, target, digest, layout)

@@ -22,7 +22,8 @@ import inspect
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Literal, TypeVar
+from functools import cache
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -37,6 +38,7 @@ from zapdb.catalog.row_kinds import (
     row_key,
 )
 from zapdb.errors import CorruptCatalog, IncompatibleVersion
+from zapdb.formats import require_word
 from zapdb.storage import Connection, DuplicateKey
 from zapdb.storage.cells import as_number, checked, wrong_counter
 from zapdb.storage.fixed_tables import CATALOG
@@ -66,7 +68,7 @@ def load_row(kind: type[R], key: str, text: str) -> R:
     """Return the row of a stored text, in the newest format.
 
     Raises `CorruptCatalog` if its class does not allow it, and `IncompatibleVersion` if a later
-    release wrote its format.
+    release wrote its format, or a word that is none of a closed set.
     """
     row = decode_row(kind, key, text)
     if row.key != key:
@@ -102,7 +104,18 @@ def decode_row(kind: type[R], key: str, text: str) -> R:
     try:
         return msgspec.convert(stored, kind, str_keys=True)
     except msgspec.ValidationError as error:
+        for member, words in closed_sets(kind).items():
+            word = stored.get(member)
+            if isinstance(word, str):
+                require_word(word, words, kind=kind.KIND, key=key, member=member)
         raise _corrupt(kind, key, str(error)) from None
+
+
+@cache
+def closed_sets(kind: type[CatalogRow]) -> dict[str, tuple[str, ...]]:
+    """Return the words of the members of a kind that have one of a closed set."""
+    hints = get_type_hints(kind)
+    return {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
 
 
 def _corrupt(kind: type[CatalogRow], key: str, wrong: str) -> CorruptCatalog:

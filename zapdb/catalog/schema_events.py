@@ -12,7 +12,6 @@ them finds in the archive, the log does not tell.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 from zapdb.catalog import principal
 from zapdb.catalog.settings import Settings
@@ -28,8 +27,7 @@ from zapdb.log.pending_changes import (
 )
 from zapdb.records import encode_prefix
 from zapdb.storage import Connection
-
-TenantEvent = Literal["activation", "rollback"]
+from zapdb.storage.fixed_tables import TenantEvent
 
 
 def append_revision_event(

@@ -16,12 +16,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
 import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
-from zapdb.catalog.schema_events import TenantEvent, append_revision_event
+from zapdb.catalog.schema_events import append_revision_event
 from zapdb.errors import CorruptCatalog
 from zapdb.formats import FormatName, newest
 from zapdb.log.moments import LaterSql
@@ -31,10 +31,8 @@ from zapdb.printing import one_line, show_moment
 from zapdb.records import decode_prefix
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
-from zapdb.storage.cells import as_bytes, as_number, as_text, checked
-from zapdb.storage.fixed_tables import SCHEMA_HISTORY
-
-RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
+from zapdb.storage.cells import as_bytes, as_number, checked
+from zapdb.storage.fixed_tables import CHANGES, SCHEMA_HISTORY, RevisionEvent, TenantEvent
 
 COMPRESSION_LEVEL: Final = 9
 ENTRY_COLUMNS: Final = (
@@ -261,6 +259,9 @@ POSITIONS: Final = frozenset(get_args(TenantEvent))
 """Events of a tenant's new position."""
 
 
+_EVENT_COLUMNS: Final = tuple(
+    CHANGES.c[name] for name in ("table_number", "event", "before", "after")
+)
 EventRow = tuple[int, str, Any, Any]
 """Table, event, before and after, as the log has them."""
 
@@ -300,8 +301,7 @@ def read_later_events(
     )
     revisions: dict[int, int] = {}
     switched, positions = set[int](), list[int]()
-    for table, named, before, after in (*stored, *rows):
-        number, event = as_number(table), as_text(named)
+    for number, event, before, after in (*stored, *checked(_EVENT_COLUMNS, rows)):
         if event in SWITCHES:
             switched.add(number)
         elif number == OF_TENANT and event in POSITIONS:

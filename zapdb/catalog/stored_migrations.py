@@ -23,7 +23,7 @@ from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label
 from zapdb.schema import Schema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_text, checked, reading
-from zapdb.storage.fixed_tables import MIGRATIONS
+from zapdb.storage.fixed_tables import MIGRATIONS, has_word_sql
 from zapdb.values.json import dumps
 
 NO_MIGRATIONS: Final = ChainState(stored_end=0, newest_id=0, digest="", rolling_back=None)
@@ -128,7 +128,8 @@ def provisional_numbers() -> NumberAllocator:
 def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
     """Return the stored migrations in order; raises `CorruptCatalog` for a damaged one, a gap, or
     an end that differs from the chain's row."""
-    stored = connection.fetch_all(f"{_SELECT} WHERE state = '{STORED}' ORDER BY number")
+    is_stored = has_word_sql(MIGRATIONS.c.state, STORED)
+    stored = connection.fetch_all(f"{_SELECT} WHERE {is_stored} ORDER BY number")
     found = [_verify(row) for row in checked(_COLUMNS, stored)]
     start = found[0].number if found and found[0].replaces else 1
     for expected, migration in enumerate(found, start):

@@ -27,6 +27,7 @@ from zapdb.catalog.settings import (
 )
 from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_state
 from zapdb.errors import CorruptCatalog, SchemaChangesRefused, UsageError
+from zapdb.formats import require_word
 from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT, append_event
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, as_text, checked
@@ -36,7 +37,8 @@ from zapdb.storage.statements import raise_catalog_version
 
 def read_settings(source: Connection | LoadedRows, tenant: int) -> Settings:
     """Return the settings of a tenant, from a connection or from a process's cache; raises
-    `CorruptCatalog` for a value that its setting can't have."""
+    `CorruptCatalog` for a value that its setting can't have, and `IncompatibleVersion` for one that
+    only a later release may have."""
     return _collect(tenant, _list_rows(_load(source, tenant), tenant))
 
 
@@ -84,12 +86,15 @@ def _checked(row: SettingRow) -> str:
     setting = SETTINGS.get(row.name)
     # An unknown setting is of a later release, and is ignored.
     if setting is not None and setting.normalize(row.value) != row.value:
+        repair = "set it again with `zapdb settings set`"
+        if setting.values == setting.choices:
+            require_word(row.value, setting.choices, repair=repair, key=row.key)
         raise CorruptCatalog(
             "a stored setting has an invalid value",
             key=row.key,
             value=row.value,
             values=", ".join(setting.values),
-            hint="set it again with `zapdb settings set`",
+            hint=repair,
         )
     return row.value
 

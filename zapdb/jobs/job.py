@@ -37,13 +37,13 @@ from zapdb.catalog.range_revisions import Bounds, find_ranges_below, intersect
 from zapdb.catalog.row_kinds import Job, JobState
 from zapdb.errors import UnknownName, ZapdbError
 from zapdb.jobs.findings import clear_findings
-from zapdb.jobs.job_types import JOB_TYPES, type_of
+from zapdb.jobs.job_types import type_of
 from zapdb.jobs.quarantine import clear_quarantine, count_quarantined, is_in_range
 from zapdb.limits import RANGE_LEASE_SECONDS, RANGE_RECORDS, RANGES_PER_JOB_MAX
 from zapdb.printing import one_line
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
-from zapdb.storage.cells import as_bytes
-from zapdb.storage.fixed_tables import RANGES
+from zapdb.storage.cells import as_bytes, checked
+from zapdb.storage.fixed_tables import CATALOG, RANGES
 
 OPEN_STATES: Final[tuple[JobState, ...]] = ("planned", "paused", "cancelled", "blocked")
 """The states of jobs whose target was not reached, and is needed as far as is known."""
@@ -243,12 +243,17 @@ def read_job(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
 
 
 def list_jobs(connection: Connection, tenant: int | None = None) -> list[Job]:
-    """Return the jobs of a tenant, or of all; a job's id begins with its kind and its tenant."""
+    """Return the jobs of a tenant, or of all; a job's id begins with its kind and its tenant. It
+    may be of a kind that only a later release knows: raises `IncompatibleVersion` then."""
     if tenant is None:
         return rows.list_rows(connection, Job)
-    return [
-        job for kind in sorted(JOB_TYPES) for job in rows.list_rows(connection, Job, kind, tenant)
-    ]
+    found = connection.fetch_all(
+        "SELECT key, value FROM zapdb_catalog WHERE kind = 'job' AND value IS NOT NULL"
+        f" AND key LIKE {connection.storage.placeholder} ORDER BY key",
+        (f"%/{tenant}/%",),
+    )
+    jobs = checked((CATALOG.c.key, CATALOG.c.value), found)
+    return [rows.load_row(Job, key, text) for key, text in jobs if tenant_of_job(key) == tenant]
 
 
 def tenant_of_job(job_id: str) -> int:
@@ -290,8 +295,10 @@ def note_failure(storage: Storage, job_id: str, text: str) -> None:
 
 def open_ranges(connection: Connection, job_id: str) -> list[int]:
     """The numbers of the ranges that are not done."""
-    query = sa.select(RANGES.c.range).where(RANGES.c.job == job_id, RANGES.c.state != DONE)
-    return [number for (number,) in connection.core_execute(query.order_by(RANGES.c.range))]
+    query = sa.select(RANGES.c.range, RANGES.c.state).where(
+        RANGES.c.job == job_id, RANGES.c.state != DONE
+    )
+    return [number for number, _ in connection.core_execute(query.order_by(RANGES.c.range))]
 
 
 @dataclass(frozen=True, slots=True)

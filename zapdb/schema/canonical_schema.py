@@ -22,12 +22,15 @@ and numbers left out (rule 4). What is archived is no part of it either.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from collections.abc import Collection
+from typing import Any, Final, get_args
 
 import cbor2
 
 from zapdb.datasets import Collation
+from zapdb.datasets.collation import STRENGTHS
 from zapdb.errors import CorruptCatalog
+from zapdb.formats import LEVELS, require_known, require_word
 from zapdb.schema.model import (
     NO_DEFAULT,
     ArchivedField,
@@ -37,6 +40,7 @@ from zapdb.schema.model import (
     Generator,
     Index,
     IndexComponent,
+    OnDelete,
     TableSchema,
     find_now,
 )
@@ -52,7 +56,7 @@ from zapdb.values import (
 )
 from zapdb.values.json import dumps
 
-SCHEMA_FORMAT: Final = 1
+SCHEMA_FORMAT: Final = max(LEVELS["schema"])
 _GENERATORS: Final[dict[Generator | None, int]] = {None: 0, "uuid": 2, "sequence": 8}
 _GENERATED: Final = {flag: generator for generator, flag in _GENERATORS.items()}
 
@@ -121,13 +125,13 @@ def bytes_without_numbers(table: TableSchema) -> bytes:
 
 
 def read_canonical_bytes(data: bytes) -> TableSchema:
-    """Raises `CorruptCatalog` on bytes that `canonical_bytes` did not write."""
+    """Raises `CorruptCatalog` on bytes that `canonical_bytes` did not write, and
+    `IncompatibleVersion` on those of a later release."""
     try:
         version, number, name, key, fields, indexes, checks, foreign_keys, archived = cbor2.loads(
             data
         )
-        if version != SCHEMA_FORMAT:
-            raise ValueError(version)
+        require_known("schema", version)
         table = TableSchema(
             number,
             name,
@@ -138,7 +142,7 @@ def read_canonical_bytes(data: bytes) -> TableSchema:
                 for n, named, flags, cs in indexes
             ),
             tuple(Check(*described) for described in checks),
-            tuple(ForeignKey(*described) for described in foreign_keys),
+            tuple(map(_read_foreign_key, foreign_keys)),
             tuple(ArchivedField(_read_field(f), by) for f, by in archived),
         )
         if canonical_bytes(table) != data:
@@ -194,10 +198,9 @@ def _describe_type(kind: ValueType, *, with_numbers: bool) -> Any:
 
 
 def _read_type(described: Any) -> ValueType:
-    if isinstance(described, str):
-        return VALUE_TYPES[described]()
     rest: list[Any]
-    name, *rest = described
+    name, *rest = (described,) if isinstance(described, str) else described
+    _require_word("a type", name, VALUE_TYPES)
     kind = VALUE_TYPES[name]
     if kind is Decimal:
         return Decimal(*rest)
@@ -245,7 +248,21 @@ def _describe_component(c: IndexComponent) -> list[Any]:
     return [flags, c.collation.locale, c.collation.strength]
 
 
+def _read_foreign_key(described: list[Any]) -> ForeignKey:
+    number, on_delete = described
+    _require_word("on_delete", on_delete, get_args(OnDelete))
+    return ForeignKey(number, on_delete)
+
+
+def _require_word(what: str, word: Any, words: Collection[str]) -> None:
+    if not isinstance(word, str):
+        raise TypeError(type(word))
+    require_word(word, words, schema=what)
+
+
 def _read_component(described: list[Any]) -> IndexComponent:
     number, flags, *rest = described
+    if flags & 2:
+        _require_word("the strength of a collation", rest[1], STRENGTHS)
     collation = Collation(rest[0], rest[1], bool(flags & 4)) if flags & 2 else None
     return IndexComponent(number, collation, bool(flags & 1))

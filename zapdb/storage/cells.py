@@ -1,4 +1,5 @@
-"""Checks that cells have the type of their column; others are corrupt.
+"""Checks that cells have the type of their column; others are corrupt. Words that are none of their
+column's closed set are of a later release.
 
 SQLite stores values of any type in any cell. Without a check, Python would turn some into something
 worse than an error: `bytes(5)` is five zeros, and `bytes(2**40)` ends the process.
@@ -14,6 +15,8 @@ from typing import Any, Final, TypeVar
 import sqlalchemy as sa
 
 from zapdb.errors import CorruptCatalog, CorruptRecord, ZapdbError
+from zapdb.formats import require_word
+from zapdb.storage.fixed_tables import WORDS
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT: Final = "somebody wrote to the database beside zapdb: restore the row from a backup"
@@ -69,6 +72,14 @@ def as_text(cell: Any) -> str:
     raise CorruptCatalog("a stored cell is not text", found=type(cell).__name__, hint=_HINT)
 
 
+def as_word(cell: Any, column: sa.Column[Any]) -> str:
+    """Return a word of the closed set of a column; raises `CorruptCatalog`, and
+    `IncompatibleVersion` for a word of a later release."""
+    found = as_text(cell)
+    require_word(found, column.info[WORDS], table=column.table.name, column=column.name)
+    return found
+
+
 def as_time(cell: Any) -> datetime:
     """Return a time of a fixed table, in microseconds since 1970-01-01 UTC; raises
     `CorruptCatalog`."""
@@ -98,7 +109,8 @@ def reading(table: str) -> Iterator[None]:
 
 
 def check_rows(statement: sa.Executable, rows: Sequence[Any]) -> None:
-    """Raise `CorruptCatalog` unless each cell has the type of its column in the fixed tables.
+    """Raise `CorruptCatalog` unless each cell has the type of its column in the fixed tables, and
+    `IncompatibleVersion` for a word that is none of its column's.
 
     Computed columns are not checked.
     """
@@ -113,7 +125,7 @@ _AnyRow = TypeVar("_AnyRow", bound=Sequence[Any])
 
 
 def checked(columns: Iterable[sa.Column[Any]], rows: list[_AnyRow]) -> list[_AnyRow]:
-    """Return rows of these columns of the fixed tables; raises `CorruptCatalog` as `check_rows`."""
+    """Return rows of these columns of the fixed tables; raises as `check_rows` does."""
     if rows:
         for at, column in enumerate(columns):
             _check_column(column, at, rows)
@@ -132,6 +144,10 @@ def _check_column(column: sa.Column[Any], at: int, rows: Sequence[Any]) -> None:
                 found=found.__name__,
                 hint=_HINT,
             )
+    if WORDS in column.info:
+        for row in rows:
+            if row[at] is not None:
+                as_word(row[at], column)
 
 
 def wrong_counter(counter: str) -> CorruptCatalog:

@@ -3,11 +3,14 @@
 The Alembic revisions under top-level `migrations/` create and change them; a test compares their
 result with this module. All are internal: their names are reserved, and applications never write to
 them. Times are microseconds since 1970-01-01 UTC by the database's clock.
+
+A column of `word` has one word of a closed set. Whoever reads another one, by `cells.checked` or
+`cells.as_word`, says that a later release wrote it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final, Literal, get_args
 
 from sqlalchemy import (
     BigInteger,
@@ -26,6 +29,45 @@ METADATA = MetaData()
 
 VERSION_TABLE: Final = "zapdb_storage_version"
 """Alembic's own table, with the storage version: where it is, the others are."""
+
+WORDS: Final = "words"
+"""In the `info` of a column: the closed set that its cells are of."""
+
+
+def word(name: str, words: Any, *, nullable: bool = False) -> Column[Any]:
+    """A column of texts that are members of a `Literal`."""
+    return Column(name, Text, nullable=nullable, info={WORDS: get_args(words)})
+
+
+def has_word_sql(column: Column[Any], wanted: str) -> str:
+    """Return the condition of the rows with a word, and of those whose words this release does not
+    know: reading these says so, where leaving them out would be silent."""
+    others = [f"'{other}'" for other in column.info[WORDS] if other != wanted]
+    return f"{column.name} NOT IN ({', '.join(others)})"
+
+
+MigrationState = Literal["stored", "rolled_back"]
+RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
+"""Events of a table's new revision."""
+TenantEvent = Literal["activation", "rollback"]
+"""Events of a tenant's new position."""
+OperatorEvent = Literal[
+    "change_log_on",
+    "change_log_off",
+    "archive_pruning",
+    "archive_pruned",
+    "history_purged",
+    "history_erased",
+    "history_field_erased",
+]
+ChangeEvent = Literal[RevisionEvent, TenantEvent, OperatorEvent]
+RangeState = Literal["free", "running", "done"]
+StoreState = Literal["baseline", "follows", "stopped", "broken"]
+FileKind = Literal["checkpoint", "ended", "segment", "moments"]
+FileState = Literal["live", "retired"]
+EraState = Literal["baseline", "open", "sealed"]
+EraDoubt = Literal["archive_pruning"]
+
 
 _IS_EVENT = "event IS NOT NULL"
 IS_DELETION: Final = "event IS NULL AND after IS NULL"
@@ -101,7 +143,7 @@ MIGRATIONS = Table(
     Column("number", BigInteger, nullable=False),
     Column("name", Text, nullable=False),
     Column("summary", Text, nullable=False),
-    Column("state", Text, nullable=False),
+    word("state", MigrationState),
     Column("digest", Text, nullable=False),
     Column("structure", LargeBinary, nullable=False),
     Column("numbers", LargeBinary, nullable=False),
@@ -119,7 +161,7 @@ SCHEMA_HISTORY = Table(
     Column("tenant", BigInteger, primary_key=True),
     Column("table_number", BigInteger, primary_key=True),
     Column("revision", BigInteger, primary_key=True),
-    Column("event", Text, nullable=False),
+    word("event", RevisionEvent),
     Column("fingerprint", LargeBinary, nullable=False),
     Column("migrated_at", BigInteger, nullable=False),
     Column("migrated_by", Text, nullable=False),
@@ -169,7 +211,7 @@ RANGES = Table(
     Column("range", BigInteger, primary_key=True),
     Column("lower", LargeBinary),
     Column("upper", LargeBinary),
-    Column("state", Text, nullable=False),
+    word("state", RangeState),
     Column("fence", BigInteger, nullable=False),
     Column("owner", Text, nullable=False),
     Column("expires_at", BigInteger, nullable=False),
@@ -253,7 +295,7 @@ CHANGES = Table(
     Column("transaction_number", BigInteger, primary_key=True, autoincrement=False),
     Column("table_number", BigInteger, primary_key=True, autoincrement=False),
     Column("key", LargeBinary, primary_key=True),
-    Column("event", Text),
+    word("event", ChangeEvent, nullable=True),
     Column("before", LargeBinary),
     Column("after", LargeBinary),
     Column("replaced", Boolean),
@@ -327,7 +369,7 @@ HISTORY_STORES = Table(
     Column("timeline", Text, primary_key=True),
     Column("directory", Text, nullable=False),
     Column("format", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
+    word("state", StoreState),
     Column("begins", BigInteger, nullable=False),
     Column("ends", BigInteger, nullable=False),
     Column("ends_bookmark", Text, nullable=False),
@@ -355,7 +397,7 @@ HISTORY_FILES = Table(
     Column("id", Text, primary_key=True),
     Column("table_number", BigInteger, nullable=False),
     Column("era", BigInteger, nullable=False),
-    Column("kind", Text, nullable=False),
+    word("kind", FileKind),
     Column("first_moment", BigInteger, nullable=False),
     Column("last_moment", BigInteger, nullable=False),
     Column("revision", BigInteger, nullable=False),
@@ -365,7 +407,7 @@ HISTORY_FILES = Table(
     Column("key_lower", LargeBinary),
     Column("key_upper", LargeBinary),
     Column("directory", Text),
-    Column("state", Text, nullable=False),
+    word("state", FileState),
     Column("retired_at", BigInteger),
     Index("zapdb_history_files_by_table", "tenant", "timeline", "table_number", "era"),
 )
@@ -407,8 +449,8 @@ HISTORY_ERAS = Table(
     Column("layout_revision", BigInteger, nullable=False),
     Column("live_rows", BigInteger, nullable=False),
     Column("changes", BigInteger, nullable=False),
-    Column("state", Text, nullable=False),
-    Column("doubt", Text),
+    word("state", EraState),
+    word("doubt", EraDoubt, nullable=True),
 )
 """The eras of each table's history: a checkpoint at `first_moment`, and the changes after it up to
 `last_moment`, or up to the store's end if that is null; `doubt` says why values may differ from

@@ -29,7 +29,8 @@ from zapdb.records.archive_cells import decode_archive, decode_archived_values
 from zapdb.records.unreadable import name_record
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements
-from zapdb.storage.cells import as_time, empty_change
+from zapdb.storage.cells import as_time, as_word, empty_change
+from zapdb.storage.fixed_tables import CHANGES
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.tables.session import Session
 
@@ -131,9 +132,9 @@ class ChangeDecoder:
 
     def decode(self, row: ChangeRow) -> RecordChange | SchemaEvent | None:
         """Decode a row; None for a record of a revision that is not active yet, during a
-        rollback."""
+        rollback. Raises `IncompatibleVersion` for an event of a later release."""
         if row.event is not None:
-            return self._decode_event(row, row.event)
+            return self._decode_event(row, as_word(row.event, CHANGES.c.event))
         value = row.before if row.after is None else row.after
         if value is None:
             raise empty_change(row.table, row.transaction.number)

@@ -6,7 +6,7 @@ import cbor2
 import pytest
 
 from zapdb.datasets import Collation
-from zapdb.errors import CorruptCatalog
+from zapdb.errors import CorruptCatalog, IncompatibleVersion
 from zapdb.schema import (
     ArchivedField,
     Check,
@@ -213,7 +213,6 @@ def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
         data[:-1],
         data + b"\x00",
         cbor2.dumps(content[:-1]),
-        cbor2.dumps([2, *content[1:]]),
         cbor2.dumps(5),
         cbor2.dumps({}),
         cbor2.dumps("people"),
@@ -222,7 +221,7 @@ def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
         *(cbor2.dumps([*content[:at], 5, *content[at + 1 :]]) for at in range(3, len(content))),
         with_part(5, [[1, "i", 0, [[9, 2]]]]),  # collated, without a locale
         with_part(5, [[1, "i", 2, [[9, 0]]]]),  # a flag that is none
-        with_part(4, [[1, "id", "intager", 0]]),
+        with_part(4, [[1, "id", "Integer", 0]]),
         with_part(4, [[1, "id", ["decimal", 99], 0]]),
         with_part(4, [[1, "id", ["decimal"], 0]]),
         with_part(4, [[1, "id", 5, 0]]),
@@ -242,6 +241,6 @@ def test_bytes_that_snapshot_did_not_write_are_corrupt() -> None:
             flipped[at] ^= 1 << bit
             try:
                 read = read_canonical_bytes(bytes(flipped))
-            except CorruptCatalog:
+            except (CorruptCatalog, IncompatibleVersion):
                 continue
             assert canonical_bytes(read) == flipped

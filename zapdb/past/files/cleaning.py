@@ -32,7 +32,6 @@ from zapdb.past.files.history_file import (
 from zapdb.past.files.history_manifest import (
     NAMED,
     PIN_PREFIX,
-    FileKind,
     HistoryFile,
     HistoryStore,
     delete_file_rows,
@@ -42,6 +41,7 @@ from zapdb.past.files.history_manifest import (
 from zapdb.past.files.manifest_files import is_of_database, list_manifests
 from zapdb.past.files.working_store import StoreWriter
 from zapdb.storage import Connection, TransactionMode
+from zapdb.storage.fixed_tables import FileKind
 
 logger = logging.getLogger("zapdb.history")
 

@@ -15,10 +15,11 @@ from zapdb.log.change_log import Bookmark
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.file_columns import FROM, OPERATION, UNTIL, RowOperation, with_until
 from zapdb.past.files.history_file import read_footer, reading_file
-from zapdb.past.files.history_manifest import FileKind, HistoryEra, HistoryFile, HistoryStore
+from zapdb.past.files.history_manifest import HistoryEra, HistoryFile, HistoryStore
 from zapdb.past.files.rewriting import write_era
 from zapdb.past.files.states import EraContents, holds_at_end
 from zapdb.past.files.working_store import StoreWriter
+from zapdb.storage.fixed_tables import FileKind
 
 
 def cut_era(

@@ -12,10 +12,11 @@ from typing import Self
 
 from zapdb.catalog.schema_history import SWITCHES, RevisionEntry
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, OF_TENANT
-from zapdb.past.files.history_manifest import EraState, HistoryEra, HistoryStore
+from zapdb.past.files.history_manifest import HistoryEra, HistoryStore
 from zapdb.past.files.log_batches import LogBatch
 from zapdb.past.files.table_revisions import EarlierTable, TableRevisions
 from zapdb.records import decode_prefix
+from zapdb.storage.fixed_tables import EraState
 
 
 @dataclass(slots=True)

@@ -32,9 +32,10 @@ from zapdb.limits import HISTORY_HELD_SIZE_BYTES
 from zapdb.memo import Memo
 from zapdb.past.files.directories import require_directory
 from zapdb.past.files.file_columns import FROM, KEY, UNTIL, to_file
-from zapdb.past.files.history_manifest import HISTORY_FORMAT, FileKind, HistoryFile, path_of
+from zapdb.past.files.history_manifest import HISTORY_FORMAT, HistoryFile, path_of
 from zapdb.records.arrow.bounded_parquet import require_bounded
 from zapdb.schema import TableSchema, canonical_bytes, read_canonical_bytes
+from zapdb.storage.fixed_tables import FileKind
 
 FOOTER_KEY: Final = b"zapdb.history"
 SCHEMA_KEY: Final = b"zapdb.schema"

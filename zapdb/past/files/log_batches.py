@@ -12,7 +12,6 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from zapdb.catalog.schema_history import REVISIONS
-from zapdb.errors import IncompatibleVersion
 from zapdb.limits import HISTORY_BATCH_CHANGES_MAX
 from zapdb.log.change_log import ChangeLog, ChangeRow, Fetch
 from zapdb.log.followed_moments import FollowedMoment, follow_changes
@@ -21,7 +20,7 @@ from zapdb.past.files.file_columns import DECODED_ROWS, HistoryRows, MadeRow, Ro
 from zapdb.past.files.history_manifest import HistoryEra
 from zapdb.past.files.moment_rows import MomentCounts, to_events
 from zapdb.past.files.plain_pages import DELETION, PlainPage, PlainRows, read_plain
-from zapdb.past.files.table_revisions import KNOWN_EVENTS, TableRevisions
+from zapdb.past.files.table_revisions import TableRevisions
 from zapdb.past.files.working_store import StoreWriter
 from zapdb.records import Attachments, MakeAttachments, decode_prefix
 from zapdb.records.archive_cells import (
@@ -31,7 +30,8 @@ from zapdb.records.archive_cells import (
     large_fields,
 )
 from zapdb.schema import TableSchema
-from zapdb.storage.cells import empty_change
+from zapdb.storage.cells import as_word, empty_change
+from zapdb.storage.fixed_tables import CHANGES
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.values import Zones
 
@@ -232,13 +232,8 @@ class BatchReader:
         rollback that is under way. Raises `IncompatibleVersion` for an unknown event."""
         wanted = set[tuple[int, int]]()
         for row in rows:
-            if row.event is not None and row.event not in KNOWN_EVENTS:
-                raise IncompatibleVersion(
-                    "the change log has an event that this release does not know",
-                    event=row.event,
-                    hint="let a process with a newer release of zapdb follow: the history store "
-                    "goes on where it is",
-                )
+            if row.event is not None:
+                as_word(row.event, CHANGES.c.event)
             if row.table and row.after and (row.event is None or row.event in REVISIONS):
                 wanted.add((row.table, decode_prefix(row.after, 0)[0]))
         if all(self.revisions.find(*one) for one in wanted):

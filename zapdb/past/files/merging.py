@@ -29,13 +29,7 @@ from typing import Any, Final
 from zapdb.catalog.settings import HISTORY_CHECKPOINT_PERCENT, HISTORY_FLUSH_CHANGES, Scope
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.errors import HistoryDamaged
-from zapdb.past.files.history_manifest import (
-    NO_TABLE,
-    FileKind,
-    HistoryEra,
-    HistoryFile,
-    list_history_files,
-)
+from zapdb.past.files.history_manifest import NO_TABLE, HistoryEra, HistoryFile, list_history_files
 from zapdb.past.files.layers import list_layers
 from zapdb.past.files.moment_rows import read_moments
 from zapdb.past.files.rewriting import Parts, write_era
@@ -44,6 +38,7 @@ from zapdb.past.files.store_changes import StoreChange
 from zapdb.past.files.table_revisions import read_tables_at
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
 from zapdb.storage import TransactionMode
+from zapdb.storage.fixed_tables import FileKind
 
 logger = logging.getLogger("zapdb.history")
 

@@ -17,10 +17,11 @@ from zapdb.limits import HISTORY_FILE_SIZE_BYTES
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.directories import require_directory, writing_to
 from zapdb.past.files.history_file import FileFooter, FileWriter, read_footer
-from zapdb.past.files.history_manifest import FileKind, HistoryEra, HistoryFile, HistoryStore
+from zapdb.past.files.history_manifest import HistoryEra, HistoryFile, HistoryStore
 from zapdb.past.files.states import FileReader
 from zapdb.past.files.working_store import StoreWriter, to_row
 from zapdb.schema import TableSchema
+from zapdb.storage.fixed_tables import FileKind
 
 Parts = Iterable[tuple[FileKind, Any]]
 """Rows, and the kind of file that they go into, each kind in the order of its files."""

@@ -35,8 +35,9 @@ from zapdb.past.files.file_columns import (
     with_until,
 )
 from zapdb.past.files.history_file import read_columns, read_footer, reading_file, require_whole
-from zapdb.past.files.history_manifest import FileKind, HistoryFile
+from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.schema import TableSchema
+from zapdb.storage.fixed_tables import FileKind
 
 RANGE_ROWS: Final = 50_000
 """Rows of all files together that are read at a time, about; or `HISTORY_HELD_SIZE_BYTES` of

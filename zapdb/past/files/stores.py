@@ -35,7 +35,6 @@ from zapdb.past.files.history_manifest import (
     HISTORY_FORMAT,
     NO_TABLE,
     HistoryStore,
-    StoreState,
     insert_files,
     insert_store,
     list_eras,
@@ -65,6 +64,7 @@ from zapdb.past.files.working_store import (
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_time
 from zapdb.storage.database_place import read_place
+from zapdb.storage.fixed_tables import StoreState
 from zapdb.storage.identifiers import make_uuid7
 
 PATTERN_MARKS: Final = ("*", "?", "[")

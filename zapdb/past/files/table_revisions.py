@@ -4,38 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.schema_history import (
-    POSITIONS,
-    REVISIONS,
-    SWITCHES,
     RevisionEntry,
     makes_other_bytes,
     read_entries,
     read_later_events,
 )
 from zapdb.log.moments import LaterSql
-from zapdb.log.pending_changes import (
-    ARCHIVE_PRUNED,
-    ARCHIVE_PRUNING,
-    HISTORY_ERASED,
-    HISTORY_FIELD_ERASED,
-    HISTORY_PURGED,
-)
 from zapdb.past.files.file_columns import has_same_columns
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
-
-_OF_OPERATORS: Final = {
-    ARCHIVE_PRUNED,
-    ARCHIVE_PRUNING,
-    HISTORY_ERASED,
-    HISTORY_FIELD_ERASED,
-    HISTORY_PURGED,
-}
-KNOWN_EVENTS: Final = REVISIONS | POSITIONS | SWITCHES | _OF_OPERATORS
 
 
 class TableRevisions:

@@ -31,7 +31,6 @@ from zapdb.past.files.history_file import FileFooter, WrittenFile, write_file
 from zapdb.past.files.history_manifest import (
     HISTORY_FORMAT,
     NO_TABLE,
-    FileKind,
     HistoryEra,
     HistoryFile,
     HistoryStore,
@@ -57,6 +56,7 @@ from zapdb.past.files.table_revisions import TableRevisions
 from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.database_place import read_place
+from zapdb.storage.fixed_tables import FileKind
 from zapdb.storage.outside import read_in_own_transaction
 from zapdb.values import Zones
 
