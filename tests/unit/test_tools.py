@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.sources import ROOT
+from tools import docs
 from tools.house import House
 from tools.planted import Bug, Package, find_places, list_rounds
 
@@ -44,6 +47,22 @@ def test_figures_of_the_house(tmp_path: Path) -> None:
     assert house.import_lines() == 1
     assert house.bases_with_one_subclass() == ["Base"]
     assert house.with_one_importer() == ["zapdb/base.py"]
+
+
+@pytest.mark.parametrize(
+    ("said", "page"),
+    [("TOP", "operations"), ("EXAMPLES", "operations"), ("DEPENDENT", "types")],
+)
+def test_the_reference_names_what_nothing_is_said_of(
+    said: str, page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = getattr(docs, said)
+    for name in words:
+        monkeypatch.setattr(docs, said, {other: words[other] for other in words if other != name})
+        with pytest.raises(SystemExit) as ended:
+            list(docs.PAGES[page]())
+        assert str(ended.value).startswith(f"nothing is said of {name!r}: add it to {said} of ")
+        assert (ROOT / str(ended.value).rpartition(" ")[2]).is_file()
 
 
 def test_promises_are_the_same_twice() -> None:
