@@ -140,12 +140,17 @@ def _read_raw(path: Path) -> bytes:
 def dump(workspace: Workspace) -> str:
     """All that the database has in its tables."""
     if workspace.engine == "sqlite":
-        tables = workspace.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
     else:
-        tables = workspace.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+        query = (
+            "SELECT schemaname || '.' || tablename FROM pg_tables"
+            " WHERE schemaname NOT IN ('pg_catalog', 'information_schema')"
+        )
+    tables = workspace.execute(query)
+    assert tables
     found = ""
     for (name,) in tables:
-        for row in workspace.execute(f'SELECT * FROM "{name}"'):
+        for row in workspace.execute(f"SELECT * FROM {name}"):
             found += repr([bytes(v) if isinstance(v, memoryview) else v for v in row])
     return found
 

@@ -129,7 +129,8 @@ def find_contradiction(made: ManifestFile) -> str | None:
 
 
 def _find_contradicting_era(made: ManifestFile) -> str | None:
-    begun = {file.place for file in made.files if file.kind == "checkpoint"}
+    # Of rows that have all ended, no checkpoint is left.
+    begun = {file.place for file in made.files if file.kind in ("checkpoint", "ended")}
     last: HistoryEra | None = None
     for era in sorted(made.eras, key=lambda one: one.place):
         name = f"era {era.era} of table {era.table_number}"
