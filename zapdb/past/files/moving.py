@@ -26,6 +26,7 @@ from zapdb.past.files.cleaning import delete_files
 from zapdb.past.files.directories import writing_to
 from zapdb.past.files.history_file import (
     OTHER_DIGEST,
+    UNFINISHED,
     find_keys,
     list_directory,
     make_damaged,
@@ -183,9 +184,14 @@ def _make_free(working: StoreWriter, timelines: list[HistoryStore], directory: P
             if file.directory == str(directory)
         ]
     delete_files(working, retired, strict=True)
+    own = directory / str(working.tenant)
+    with writing_to(str(directory)):
+        for store in timelines:
+            for unfinished in own.glob(f"manifest-{store.timeline}-*{UNFINISHED}"):
+                unfinished.unlink(missing_ok=True)
     left = [
         path
-        for inside in list_directory(directory / str(working.tenant))
+        for inside in list_directory(own)
         for path in (list_directory(inside) or [inside])
         if path.is_file()
     ]

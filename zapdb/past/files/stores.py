@@ -166,7 +166,7 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     made.
 
     Raises `UsageError` for one that is another database's, or whose path has characters of a
-    pattern, or such as can't be printed.
+    pattern, or such as can't be printed; `HistoryUnreachable` and `DiskFull`.
     """
     row = rows.get(storage.connection(), DatabaseRow)
     require_path(directory)
@@ -175,9 +175,10 @@ def prepare_directory(storage: Storage, tenant: int, directory: Path) -> Path:
     mode = mode_of_directory(storage.engine.file_mode)
     make_store_directory(directory, mode)
     own = directory / str(tenant)
-    _require_own(own, "" if row is None else row.id)
-    with suppress(FileExistsError):
-        own.mkdir(mode)  # the files are in it
+    with writing_to(str(directory)):
+        _require_own(own, "" if row is None else row.id)
+        with suppress(FileExistsError):
+            own.mkdir(mode)  # the files are in it
     return directory
 
 
