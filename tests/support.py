@@ -597,7 +597,7 @@ class Faults:
         # fault ends what it strikes.
         monkeypatch.setattr(leases, "CATALOG", CATALOG._replace(tries=1))
         # The same of a batch whose COMMIT is unknown, which test_conversion shows.
-        monkeypatch.setattr(_RangeRun, "_settle", lambda run, action, find_done: action())
+        monkeypatch.setattr(_RangeRun, "_repeat_unless_done", lambda _, action, find_done: action())
         for name in ("fetch_one", "fetch_all", "run", "run_many", "send", "core_execute"):
             self._wrap(monkeypatch, Connection, name, lambda connection: connection)
         if self.place.engine == "postgresql":  # what is sent later counts when it is handed over

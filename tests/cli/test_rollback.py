@@ -14,7 +14,7 @@ from zapdb.activation.up import CHAIN_LEASE
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.cli.connecting import read_tenant_catalog
-from zapdb.cli.engine import Engine
+from zapdb.cli.job_engine import Engine
 from zapdb.cli.output import Output
 from zapdb.cli.rollback_command import preview_steps, run_step
 from zapdb.errors import ConcurrencyError, UsageError

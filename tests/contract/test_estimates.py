@@ -12,7 +12,7 @@ from tests.contract.test_conversion import db as db
 from tests.support import Workspace, dump
 from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.database import Database
-from zapdb.jobs import plan
+from zapdb.jobs import migration_plan
 from zapdb.jobs.estimate import estimate_jobs
 from zapdb.migrations import list_files, resolve_files
 from zapdb.storage import Connection
@@ -67,8 +67,8 @@ def test_a_plan_includes_writing_and_leaves_nothing(
         seen.append((count, archived))
         return count
 
-    monkeypatch.setattr(plan, "convert_records", write)
-    (table,) = plan.make_migration_plan(storage, catalog, chain, 200).tables
+    monkeypatch.setattr(migration_plan, "convert_records", write)
+    (table,) = migration_plan.make_migration_plan(storage, catalog, chain, 200).tables
     assert seen == [(100, 100), (100, 100)]  # in two transactions, each of which is rolled back
     assert table.includes_writing
     assert table.seconds is not None
@@ -90,5 +90,5 @@ def test_a_plan_waits_for_no_writer(workspace: Workspace) -> None:
     with db.transaction():
         for at in range(0, 50, 2):
             db.table("items").update(at, size=1)
-        (table,) = plan.make_migration_plan(other, db._catalog, chain, 50).tables
+        (table,) = migration_plan.make_migration_plan(other, db._catalog, chain, 50).tables
     assert table.includes_writing

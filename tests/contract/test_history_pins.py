@@ -12,7 +12,12 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.inspection import read_log
-from zapdb.activation.pinning import FingerprintMatch, Pins, find_fingerprint, list_fingerprints
+from zapdb.activation.pinned_fingerprints import (
+    FingerprintMatch,
+    Pins,
+    find_fingerprint,
+    list_fingerprints,
+)
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import ensure_database

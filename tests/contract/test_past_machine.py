@@ -30,7 +30,7 @@ from zapdb.errors import HistoryBehind, HistoryGap, HistoryPurged
 from zapdb.log.change_log import ChangeLog
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.reading.moment import open_moments
-from zapdb.tables.changes import find_newest_stamp, reading_log
+from zapdb.tables.changes import find_newest_stamp, within_snapshot
 
 done = Counter[str]()
 
@@ -70,7 +70,7 @@ class PastLife(Life):
     def newest(self) -> LoggedMoment:
         find_newest_stamp(self.db._session, ChangeLog(self.db._storage, DEFAULT_TENANT))
         moments = open_moments(self.db._session)
-        with reading_log(self.db._session) as connection:
+        with within_snapshot(self.db._session) as connection:
             return moments.find_newest(connection)
 
     @rule(data=st.data())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.forms import cases
 from tests.strategies import damage, json_values
-from zapdb.values.cbor import pack, unpack
+from zapdb.values.cbor import decode_cbor, encode_cbor
 
 DEPTH = 64
 CASES = 10
@@ -52,9 +52,9 @@ def test_bytes_are_those_of_an_independent_encoder_and_give_the_value_back(
     drawn: list[Any],
 ) -> None:
     for value in drawn:
-        raw = pack(value, DEPTH)
+        raw = encode_cbor(value, DEPTH)
         assert raw == cbor2.dumps(value, canonical=True)
-        read, after = unpack(raw, 0, DEPTH)
+        read, after = decode_cbor(raw, 0, DEPTH)
         assert after == len(raw)
         assert repr(read) == repr(cbor2.loads(raw))
 
@@ -85,7 +85,7 @@ def is_plain(value: Any) -> bool:
 
 def is_read(raw: bytes) -> bool:
     try:
-        return unpack(raw, 0, DEPTH)[1] == len(raw)
+        return decode_cbor(raw, 0, DEPTH)[1] == len(raw)
     except (ValueError, IndexError):
         return False
 
@@ -95,7 +95,7 @@ def is_read(raw: bytes) -> bool:
 def test_damaged_bytes_are_read_exactly_when_they_are_canonical(
     value: Any, data: st.DataObject
 ) -> None:
-    whole = pack(value, DEPTH)
+    whole = encode_cbor(value, DEPTH)
     for _ in range(CASES):
         raw = damage(whole, data)
         assert is_read(raw) == is_canonical(raw)

@@ -50,7 +50,7 @@ RAW: dict[str, str] = {
     "zapdb/storage/entry_statements.py:EntryStatements.fetch_page": DATA,
     "zapdb/storage/gate.py:find_holders": SERVER,
     "zapdb/storage/database_place.py:read_server": SERVER,
-    "zapdb/storage/loop_watch.py:LoopWatch._find_blocking": SERVER,
+    "zapdb/storage/loop_deadlocks.py:LoopWatch._find_blocking": SERVER,
     "zapdb/log/moments.py:NumberedMoments._read_last": HANDED_ON,
     "zapdb/storage/own_lease.py:OwnLease.rise": "asks whether the row is there",
     "zapdb/storage/postgresql.py:PostgreSQL.export_snapshot": SERVER,

@@ -27,7 +27,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/control/history.py:audit": INTERFACE,
     "zapdb/control/history.py:list_records": INTERFACE,
-    "zapdb/database/access.py:ReadAccess.sql": INTERFACE,
+    "zapdb/database/table_access.py:ReadAccess.sql": INTERFACE,
     "zapdb/database/opening.py:open": INTERFACE,
     "zapdb/database/table.py:Table.import_file": INTERFACE,
     "zapdb/service/aio_client.py:connect": INTERFACE,
@@ -40,8 +40,8 @@ SPEAKING = re.compile(r"\s*(?:#|-)\s+\S|\s*#\s*noqa")
 """What follows what is ignored: a reason, or another one with it."""
 
 MANY_BRANCHES: dict[str, str] = {
-    "zapdb/values/cbor.py:pack": "a case for each type, and the common ones again in its loop",
-    "zapdb/values/cbor.py:unpack": "a case for each type, and the common ones again in its loop",
+    "zapdb/values/cbor.py:encode_cbor": "a case for each type, common ones again in its loop",
+    "zapdb/values/cbor.py:decode_cbor": "a case for each type, common ones again in its loop",
 }
 
 HEAVY = {

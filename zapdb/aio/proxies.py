@@ -48,7 +48,6 @@ from zapdb.activation.up import AppliedMigration
 from zapdb.aio.calls import CancellableCall, Worker
 from zapdb.aio.records import AsyncFile, AsyncRecords, loaded
 from zapdb.aio.runtime import CallKind, Runtime
-from zapdb.database.access import Access, ReadAccess
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback
 from zapdb.database.change_log_facet import DatabaseChangeLog
@@ -58,6 +57,7 @@ from zapdb.database.job_control import DatabaseJobs
 from zapdb.database.opening import open as open_here
 from zapdb.database.past import Past
 from zapdb.database.table import Table
+from zapdb.database.table_access import Access, ReadAccess
 from zapdb.database.transaction_blocks import Block, Handle, Snapshot, Transaction, takes_argument
 from zapdb.errors import TransactionConflict, UnknownAttribute, UnsupportedOperation
 from zapdb.limits import INSERT_BATCH_RECORDS, WRITE, RetryPolicy
@@ -113,7 +113,7 @@ class Proxy(Generic[S_co]):
         itself, the name of the one that it is `called`."""
         super().__init_subclass__(**options)
         for name, member in vars(cls).items():
-            written_here = getattr(member, "__wrapped__", None)  # below `opens`
+            written_here = getattr(member, "__wrapped__", None)  # below `as_opening_block`
             for function in (member, written_here):
                 if inspect.isfunction(function) and function.__module__ == __name__:
                     function.__name__ = name
@@ -305,7 +305,7 @@ class OpeningBlock(Coroutine[Any, Any, C_co]):
         self._steps.close()
 
 
-def opens(function: Callable[P, Coroutine[Any, Any, C]]) -> Callable[P, OpeningBlock[C]]:
+def as_opening_block(function: Callable[P, Coroutine[Any, Any, C]]) -> Callable[P, OpeningBlock[C]]:
     """A coroutine function whose result is also a block: `async with items.open(1, …) as file`."""
 
     @wraps(function)
@@ -464,7 +464,7 @@ class AsyncReadableTable(OfOneTable[Any], Generic[R], called="AsyncTable"):
         given = list(keys)  # the application iterates on its own event loop
         return await self._call("read", lambda items: items.get_many(given))
 
-    @opens
+    @as_opening_block
     @described(ReadableTable.open)
     async def open(self, *key: Any, field: str) -> AsyncFile:
         file = await self._call("read", lambda items: items.open(*key, field=field))
@@ -822,18 +822,18 @@ class AsyncDatabase(AccessProxy[Database]):
     def history(self) -> AsyncDatabaseHistory:
         return AsyncDatabaseHistory(self._runtime, self._build(lambda db: db.history))
 
-    @opens
+    @as_opening_block
     @described(Database.for_tenant)
     async def for_tenant(self, name: str) -> AsyncDatabase:
         made = await self._call("task", lambda db: db.for_tenant(name))
         return AsyncDatabase(self._runtime, made)
 
-    @opens
+    @as_opening_block
     @described(Database.at)
     async def at(self, when: When) -> AsyncPast:
         return AsyncPast(self._runtime, await self._call("task", lambda db: db.at(when)))
 
-    @opens
+    @as_opening_block
     @described(Database.before)
     async def before(self, change: RecordChange | SchemaEvent | Moment) -> AsyncPast:
         return AsyncPast(self._runtime, await self._call("task", lambda db: db.before(change)))
@@ -937,7 +937,7 @@ def open_by_worker(
 ) -> Callable[P, OpeningBlock[AsyncDatabase]]:
     """The function that opens a database, done by the worker that will start the others."""
 
-    @opens
+    @as_opening_block
     async def open(*args: P.args, **named: P.kwargs) -> AsyncDatabase:
         made = list[Database]()
 

@@ -10,7 +10,7 @@ from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.engine import Engine
+from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import (
     JobRun,
     run_jobs,

@@ -13,7 +13,7 @@ import typer
 from zapdb.catalog.row_kinds import JobKind
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.connecting import DatabaseOptions
-from zapdb.cli.engine import EngineName
+from zapdb.cli.job_engine import EngineName
 from zapdb.cli.output import format_duration, print_note
 from zapdb.cli.progress_counter import ProgressCounter, RateMeter
 from zapdb.errors import StorageError, UsageError

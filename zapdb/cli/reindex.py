@@ -12,7 +12,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.engine import Engine
+from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import JobRun, run_jobs
 from zapdb.cli.output import Output
 from zapdb.datasets import dataset_of

@@ -10,7 +10,7 @@ import typer
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.connecting import DatabaseOptions, read_tenant_catalog
-from zapdb.cli.engine import Engine
+from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import with_bar
 from zapdb.cli.output import Confirmation, Output, format_count, format_seconds, print_note
 from zapdb.errors import EXIT_ERROR, UsageError

@@ -10,8 +10,8 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.connecting import TenantOptions
-from zapdb.cli.engine import Engine
 from zapdb.cli.exclusive_jobs import tell_wait
+from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import with_bar, write_way_on
 from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError

@@ -16,7 +16,7 @@ from zapdb.activation import (
     load_tenant_catalog,
 )
 from zapdb.activation.inspection import find_entry, read_labels, read_log, read_log_numbered
-from zapdb.activation.pinning import find_in_log
+from zapdb.activation.pinned_fingerprints import find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.answers import hidden
 from zapdb.catalog.feed import read_seq

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from zapdb.activation import TableDescriptor, TenantCatalog
-from zapdb.activation.pinning import FingerprintMatch, find_fingerprint
+from zapdb.activation.pinned_fingerprints import FingerprintMatch, find_fingerprint
 from zapdb.activation.tenant_removal import Removed, remove_tenant
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.cluster_status import NodeStatus, read_nodes

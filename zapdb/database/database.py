@@ -16,7 +16,6 @@ from zapdb.catalog.cluster.stamping import give_stamp
 from zapdb.catalog.row_kinds import TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
-from zapdb.database.access import Access
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback
 from zapdb.database.change_log_facet import DatabaseChangeLog
@@ -31,6 +30,7 @@ from zapdb.database.node_context import (
     rebuild,
 )
 from zapdb.database.past import Past
+from zapdb.database.table_access import Access
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.database.transaction_blocks import Block, Snapshot, Transaction, takes_argument
 from zapdb.errors import CatalogChanged, UsageError, ZapdbError

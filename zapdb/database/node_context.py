@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_recovery
 from zapdb.activation.file_comparison import compare_files
-from zapdb.activation.pinning import Pins
+from zapdb.activation.pinned_fingerprints import Pins
 from zapdb.activation.served_schema import require_active, require_served
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.activation.up import (

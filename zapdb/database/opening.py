@@ -15,7 +15,7 @@ from types import ModuleType
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies, datasets_in_use
-from zapdb.activation.pinning import Pins
+from zapdb.activation.pinned_fingerprints import Pins
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
 from zapdb.catalog.cluster import ensure_database

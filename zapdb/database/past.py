@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-from zapdb.database.access import ReadAccess
+from zapdb.database.table_access import ReadAccess
 from zapdb.errors import UsageError
 from zapdb.log.moments import LoggedMoment
 from zapdb.past.files.history_manifest import Doubt

@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, TypeVar
 
-from zapdb.database.access import Access
+from zapdb.database.table_access import Access
 from zapdb.errors import TransactionConflict, UnknownAttribute, UsageError, ZapdbError
 from zapdb.logs import log_event
 from zapdb.storage import Connection, TransactionMode

@@ -192,9 +192,9 @@ class _RangeRun:
             is_done = self.claimed.resume_after not in (None, resume_after)
             return self.last_rows if is_done else None
 
-        return self._settle(partial(self._try_batch, resume_after), find_done)
+        return self._repeat_unless_done(partial(self._try_batch, resume_after), find_done)
 
-    def _settle(self, action: Callable[[], T], find_done: Callable[[], T | None]) -> T:
+    def _repeat_unless_done(self, action: Callable[[], T], find_done: Callable[[], T | None]) -> T:
         """Do a transaction again after an unknown COMMIT, unless it was done: then `find_done`
         returns its result. The end of the range, if it was done, raises `LeaseLost`."""
         unknown: CommitUnknown | None = None
@@ -452,4 +452,4 @@ class _RangeRun:
                     work.note_done(connection, self.claimed.lower, self.claimed.upper)
                 return False
 
-        return self._settle(partial(self._retry, look), lambda: None)
+        return self._repeat_unless_done(partial(self._retry, look), lambda: None)

@@ -25,9 +25,9 @@ try:
 except ImportError as missing:
     raise MissingExtra.named("sql", "pyarrow") from missing
 
-from zapdb.sql.asking import StatementLimits
 from zapdb.sql.relations import RELATIONS, Relation
 from zapdb.sql.result import Result
+from zapdb.sql.sandboxed_statement import StatementLimits
 from zapdb.sql.statement_run import run_sql
 
 __all__ = ["RELATIONS", "Relation", "Result", "StatementLimits", "run_sql"]

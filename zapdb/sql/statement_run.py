@@ -21,11 +21,9 @@ from zapdb.past.files.file_columns import column_name
 from zapdb.past.reading.names_at import explain_sql
 from zapdb.past.reading.past_session import PastSession
 from zapdb.past.reading.replaced_files import retry_if_compacted
-from zapdb.past.reading.stored_files import RelationFiles
 from zapdb.past.reading.stored_versions import OWN_COLUMNS, StoredVersions
 from zapdb.sandbox.inside.carried import quote_identifier
 from zapdb.schema import TableSchema
-from zapdb.sql.asking import FilesUnread, StatementLimits, run_in_sandbox
 from zapdb.sql.past_relations import (
     AUDIT,
     AUDIT_COLUMNS,
@@ -40,6 +38,12 @@ from zapdb.sql.past_relations import (
 )
 from zapdb.sql.relations import RELATIONS
 from zapdb.sql.result import Result
+from zapdb.sql.sandboxed_statement import (
+    FilesUnread,
+    StatementLimits,
+    StatementTables,
+    run_in_sandbox,
+)
 from zapdb.sql.sources import HeldSource, Source, TableSource
 from zapdb.tables.session import Session
 from zapdb.values import Decimal, Enum, Integer, List, Reference, Struct, ValueType, ZonedTimestamp
@@ -76,10 +80,10 @@ def run_sql(
     def run() -> Result:
         with as_of_one_moment(session):
             for turn in (1, 2):
-                offer = _Inputs(session, as_text)
-                offer.offer(statement)
+                offer = _Offer(session, as_text)
+                offer.add_named(statement)
                 try:
-                    return run_in_sandbox(statement, values, offer, allowance)
+                    return run_in_sandbox(statement, values, offer.tables, allowance)
                 except FilesUnread as unread:
                     error = unread.error
                 if turn == 1 and not (isinstance(session, PastSession) and session.renew_columns()):
@@ -105,19 +109,15 @@ def as_of_one_moment(session: Session) -> Iterator[None]:
         yield
 
 
-class _Inputs:
-    """The tables that one statement names, and views that give them the types of SQL."""
+class _Offer:
+    """Collects the tables that one statement names."""
 
     def __init__(self, session: Session, as_text: Collection[str]) -> None:
         self._session = session
         self._as_text = as_text
         self._relations = list_relations(session)
         self._check_as_text()
-        self.names = (*session.table_names, *self._relations)
-        self.sources: list[tuple[str, Source]] = []
-        self.files: dict[str, RelationFiles] = {}
-        self.large: list[str] = []
-        self.views: list[str] = []
+        self.tables = StatementTables((*session.table_names, *self._relations))
         self._versions: list[StoredVersions] = []
 
     def require_whole(self) -> None:
@@ -127,24 +127,24 @@ class _Inputs:
             if damage is not None:
                 raise damage
 
-    def offer(self, statement: str) -> None:
-        """Those whose names are among the statement's words: what it reads, and more at times.
+    def add_named(self, statement: str) -> None:
+        """Add those whose names are among the statement's words: what it reads, and more at times.
 
         What is offered and not read costs nothing but the making of its columns.
         """
         words = _find_words(statement)
-        for name in self.names:
+        for name in self.tables.names:
             if name in words:
-                self._offer(name)
+                self._add(name)
 
-    def _offer(self, name: str) -> None:
+    def _add(self, name: str) -> None:
         offered = f"zapdb_source_{name}"
         source: Source
         if name == MOMENTS and isinstance(self._session, PastSession):
             source = MomentsSource(self._session)
             columns = [(column, kind, False) for column, kind in MOMENTS_COLUMNS.items()]
         elif name.startswith(VERSIONS) and isinstance(self._session, PastSession):
-            self._offer_versions(name, self._session)
+            self._add_versions(name, self._session)
             return
         elif name == AUDIT:
             source = AuditSource(self._session)
@@ -161,36 +161,38 @@ class _Inputs:
             if isinstance(self._session, PastSession):
                 stored = self._session.open_columns(name)
                 if stored is not None:
-                    self._offer_stored(name, stored)
+                    self._add_stored(name, stored)
                     return
             bound = self._session.bind_served(name)
             texts = self._fields_as_text(bound.adapter.schema)
             source = TableSource(self._session, bound, texts)
             columns = [(f.name, f.type, f.name in texts) for f in bound.adapter.schema.fields]
-        self.sources.append((offered, source))
-        self.views.append(view_sql(name, offered, columns))
+        self.tables.sources.append((offered, source))
+        self.tables.views.append(view_sql(name, offered, columns))
 
-    def _offer_stored(self, name: str, stored: StoredColumns) -> None:
+    def _add_stored(self, name: str, stored: StoredColumns) -> None:
         """A table at a moment, most of which is in files."""
         texts = self._fields_as_text(stored.schema)
         sql, files, sources = stored.offer(self._session.storage.connection(), texts)
-        self.files |= files
-        self.sources += sources.items()
-        self.large += [f"{name}.{field}" for field in stored.large if field not in texts]
+        self.tables.files.update(files)
+        self.tables.sources.extend(sources.items())
+        self.tables.large.extend(f"{name}.{field}" for field in stored.large if field not in texts)
         columns = [(f.name, column_name(f), f.type, f.name in texts) for f in stored.schema.fields]
-        self.views.append(stored_view_sql(name, sql, columns))
+        self.tables.views.append(stored_view_sql(name, sql, columns))
 
-    def _offer_versions(self, name: str, session: PastSession) -> None:
+    def _add_versions(self, name: str, session: PastSession) -> None:
         """All versions of a table up to a moment."""
         stored = StoredVersions(session, session.then.find(name.removeprefix(VERSIONS)))
         texts = self._fields_as_text(stored.schema)
         sql, files, tables = stored.offer()
         self._versions.append(stored)
-        self.files |= files
-        self.sources += [(relation, HeldSource(rows)) for relation, rows in tables.items()]
+        self.tables.files.update(files)
+        self.tables.sources.extend(
+            (relation, HeldSource(rows)) for relation, rows in tables.items()
+        )
         columns = [(f.name, column_name(f), f.type, f.name in texts) for f in stored.schema.fields]
         columns += [(own, own, kind, False) for own, kind in OWN_COLUMNS]
-        self.views.append(stored_view_sql(name, sql, columns))
+        self.tables.views.append(stored_view_sql(name, sql, columns))
 
     def _fields_as_text(self, schema: TableSchema) -> list[str]:
         """The fields of a table that `as_text` names, as `table.field`."""

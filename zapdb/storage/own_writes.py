@@ -91,7 +91,7 @@ class WritesToTell:
         self.is_full = False
         return early
 
-    def join(self, table: TableId, *, of_new: bool) -> list[RecordWrite]:
+    def list_net(self, table: TableId, *, of_new: bool) -> list[RecordWrite]:
         """Return what the transaction has made of each record of a table that was there before, or
         of each that was not."""
         joined = dict[bytes, tuple[bytes | None, bytes | None]]()
@@ -120,7 +120,7 @@ class OwnWrites:
         with self._lock:
             self._iterations[iteration] = table
             committing = list(self._committing)
-        found = [written.join(table, of_new=False) for written in committing]
+        found = [written.list_net(table, of_new=False) for written in committing]
         for writes in found:
             iteration.tell(writes, is_sure=False)
         return any(found) or since not in (None, self.commits)
@@ -145,7 +145,7 @@ class OwnWrites:
         with self._lock:
             told = list(self._iterations.items())
         for table in {table for _, table in told}:
-            writes = written.join(table, of_new=of_new)
+            writes = written.list_net(table, of_new=of_new)
             for iteration, of in told if writes else ():
                 if of == table:
                     iteration.tell(writes)

@@ -36,7 +36,7 @@ from zapdb.storage.connection import Connection, Loan
 from zapdb.storage.engine import StorageEngine
 from zapdb.storage.fair_lock import FairSemaphore
 from zapdb.storage.interruption import current_call, raise_interrupted
-from zapdb.storage.loop_watch import OPENED, find_stuck, refuse_waiting
+from zapdb.storage.loop_deadlocks import OPENED, find_stuck, refuse_waiting
 from zapdb.storage.open_transaction import OpenTransaction
 from zapdb.storage.retries import attempts
 from zapdb.storage.transaction_modes import TransactionMode

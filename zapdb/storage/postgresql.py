@@ -58,7 +58,7 @@ from zapdb.storage.home_schema import (
     make_cursor_class,
     split_schema,
 )
-from zapdb.storage.loop_watch import find_blocking_transaction, refuse_waiting, watch_loop
+from zapdb.storage.loop_deadlocks import find_blocking_transaction, refuse_waiting, watch_loop
 from zapdb.storage.pipeline import draw_first_name
 from zapdb.storage.pipelined import PipelineQueue
 from zapdb.storage.postgresql_dialect import PostgreSQLDialect

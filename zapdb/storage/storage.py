@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
-from typing import Final, NoReturn
+from threading import Thread
+from typing import Final, NoReturn, TypeVar
 
 from zapdb.errors import CommitUnknown, TransactionConflict, UsageError, ZapdbError
 from zapdb.limits import CONNECTIONS_MAX, GATE_WAIT_LOGGED_SECONDS
@@ -30,11 +31,12 @@ from zapdb.storage.pool import Pool
 from zapdb.storage.savepoints import Savepoint
 from zapdb.storage.sequences import DrawnInside
 from zapdb.storage.transaction_modes import GATES, PIPELINED_MODES, TransactionMode
-from zapdb.storage.transaction_owners import Caller, find_caller
+from zapdb.storage.transaction_owners import Caller, find_caller, in_no_transaction
 from zapdb.values import Zones
 
 logger = logging.getLogger("zapdb.storage")
 
+T = TypeVar("T")
 _NUMBERS: Final = itertools.count(1)
 
 
@@ -122,6 +124,31 @@ class Storage:
             raise
         finally:
             self.pool.end_turn(connection)
+
+    def read_in_own_transaction(self, read: Callable[[Connection], T]) -> T:
+        """Call it in a READ transaction of its own, which sees the database as it is now; if the
+        caller is in a transaction, in another thread, which has a connection of its own. Raises
+        what it raises."""
+        if not self.is_in_transaction:
+            with self.transaction(TransactionMode.READ) as connection:
+                return read(connection)
+        made, failed = list[T](), list[BaseException]()
+
+        def run() -> None:
+            try:
+                with self.transaction(TransactionMode.READ) as connection:
+                    made.append(read(connection))
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                self.release_connection()
+
+        thread = Thread(target=in_no_transaction().run, args=(run,), name="zapdb-read", daemon=True)
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+        return made[0]
 
     @contextmanager
     def writing_as_another_process(self) -> Iterator[None]:

@@ -59,7 +59,7 @@ def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> Non
             hint="the bookmark belongs to another database, or this one was restored "
             "from an older backup; begin again from db.change_log.begin()",
         )
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         open_log(session).require_own(connection, bookmark)
 
 
@@ -136,7 +136,7 @@ def read_log_status(session: Session) -> ChangeLogStatus:
     log = open_log(session)
     with suppress(HistoryBehind):
         find_newest_stamp(session, log)
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         return measure_log(connection, log)
 
 
@@ -149,7 +149,7 @@ def measure_log(connection: Connection, log: ChangeLog) -> ChangeLogStatus:
 
 
 @contextmanager
-def reading_log(session: Session) -> Iterator[Connection]:
+def within_snapshot(session: Session) -> Iterator[Connection]:
     """The snapshot that this thread is in, or one of its own."""
     connection = session.storage.connection()
     if connection.mode is not None:
@@ -161,7 +161,7 @@ def reading_log(session: Session) -> Iterator[Connection]:
 
 def fetch_logged(session: Session, sql: str, parameters: Sequence[Any]) -> list[Any]:
     """Run one statement of a reader of the log, as `Fetch`."""
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         return connection.fetch_all(sql, parameters)
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Self, TypeVar
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
-from zapdb.activation.pinning import NO_PINS, Pins, Violations
+from zapdb.activation.pinned_fingerprints import NO_PINS, Pins, Violations
 from zapdb.activation.served_schema import (
     find_served_fingerprints,
     find_served_table,

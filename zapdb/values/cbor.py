@@ -6,10 +6,11 @@
     strings          valid UTF-8 behind the shortest head
     lists, objects   behind the shortest head; keys are strings, strictly increasing bytewise
 
-Nothing else is written or read: no tags, bytes, indefinite lengths or other simple values. `pack`
-takes exactly the types that `unpack` returns; the caller converts others. Both are one pass. The
-loops over a container's items write out the common cases, because each call in them costs time. A
-declared length allocates nothing: it only bounds slices and loops, and missing bytes are an error.
+Nothing else is written or read: no tags, bytes, indefinite lengths or other simple values.
+`encode_cbor` takes exactly the types that `decode_cbor` returns; the caller converts others. Both
+are one pass. The loops over a container's items write out the common cases, because each call in
+them costs time. A declared length allocates nothing: it only bounds slices and loops, and missing
+bytes are an error.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ _HALF, _SINGLE, _DOUBLE = struct.Struct(">e"), struct.Struct(">f"), struct.Struc
 
 
 class NotPlain(ValueError):
-    """`pack` cannot encode a value: it has another type, is out of range, or is nested too deep."""
+    """A value can't be encoded: it has another type, is out of range, or is nested too deep."""
 
 
-def pack(value: Any, depth: int) -> bytes:  # noqa: C901 - a case for each type
+def encode_cbor(value: Any, depth: int) -> bytes:  # noqa: C901 - a case for each type
     """Return the value's bytes; containers may be nested `depth` deep.
 
     Raises `NotPlain`, or `UnicodeEncodeError` for a lone surrogate; both are `ValueError`s.
@@ -60,7 +61,7 @@ def pack(value: Any, depth: int) -> bytes:  # noqa: C901 - a case for each type
             elif kind is list:
                 parts.append(part + _pack_list(item, depth - 1))
             else:
-                parts.append(part + pack(item, depth - 1))
+                parts.append(part + encode_cbor(item, depth - 1))
         # No key is a prefix of another, so pairs of key and value sort as the keys do.
         parts.sort()
         size = len(parts)
@@ -96,7 +97,7 @@ def _pack_list(items: list[Any], depth: int) -> bytes:
             parts.append(TEXTS[size] if size < 24 else _head(MAJOR_TEXT, size))
             parts.append(raw)
         else:
-            parts.append(pack(item, depth - 1))
+            parts.append(encode_cbor(item, depth - 1))
     return b"".join(parts)
 
 
@@ -131,12 +132,13 @@ def _pack_float(value: float) -> bytes:
     return b"\xf9" + half if _HALF.unpack(half)[0] == value else b"\xfa" + raw
 
 
-def unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:  # noqa: C901 - a case for each type
+def decode_cbor(raw: bytes, p: int, depth: int) -> tuple[Any, int]:  # noqa: C901 - a case for each type
     """Return the item at `p` and the position after it; containers may be nested `depth` deep.
 
-    Raises `ValueError` (also for a string that is not UTF-8) or `IndexError` for bytes that `pack`
-    does not write. A slice ends where the bytes end, so a truncated item may raise no error. Then
-    the position after it is beyond the end of the bytes, and the caller has to check that.
+    Raises `ValueError` (also for a string that is not UTF-8) or `IndexError` for bytes that
+    `encode_cbor` does not write. A slice ends where the bytes end, so a truncated item may raise no
+    error. Then the position after it is beyond the end of the bytes, and the caller has to check
+    that.
     """
     head = raw[p]
     if MAJOR_MAP <= head < 0xC0:
@@ -172,7 +174,7 @@ def unpack(raw: bytes, p: int, depth: int) -> tuple[Any, int]:  # noqa: C901 - a
             elif 0x80 <= head < 0x98:
                 items[key], p = _unpack_list(raw, q + 1, head - 0x80, depth - 1)
             else:
-                items[key], p = unpack(raw, q, depth - 1)
+                items[key], p = decode_cbor(raw, q, depth - 1)
         return items, p
     if MAJOR_LIST <= head < MAJOR_MAP:
         size, p = _unpack_head(raw, p)
@@ -211,7 +213,7 @@ def _unpack_list(raw: bytes, p: int, size: int, depth: int) -> tuple[list[Any], 
             items.append(head)
             p += 1
         else:
-            item, p = unpack(raw, p, depth - 1)
+            item, p = decode_cbor(raw, p, depth - 1)
             items.append(item)
     return items, p
 

@@ -15,7 +15,7 @@ import cbor2
 
 from zapdb.errors import CorruptRecord, InvalidValue
 from zapdb.limits import JSON_DEPTH_MAX, VALUE_SIZE_BYTES_MAX
-from zapdb.values.cbor import NotPlain, pack, unpack
+from zapdb.values.cbor import NotPlain, decode_cbor, encode_cbor
 from zapdb.values.float import Float
 from zapdb.values.generated_source import Namespace
 from zapdb.values.length_prefixed import (
@@ -90,7 +90,7 @@ class Json(ValueType):
 def encode_json(value: Any, path: str) -> bytes:
     """Check and encode a value, in one pass if it is in its normal form; raises `InvalidValue`."""
     try:
-        raw = pack(value, JSON_DEPTH_MAX)
+        raw = encode_cbor(value, JSON_DEPTH_MAX)
     except ValueError:
         raw = _normalize(value, path)[1]
     size = len(raw)
@@ -104,7 +104,7 @@ def encode_json(value: Any, path: str) -> bytes:
 def decode_json(data: bytes, start: int, end: int) -> Any:
     """Return the value whose CBOR is between `start` and `end`; raises `CorruptRecord`."""
     try:
-        value, after = unpack(data[start:end], 0, JSON_DEPTH_MAX)
+        value, after = decode_cbor(data[start:end], 0, JSON_DEPTH_MAX)
         if after == end - start:
             return value
     except (ValueError, IndexError):
@@ -115,7 +115,7 @@ def decode_json(data: bytes, start: int, end: int) -> Any:
 def dumps(value: Any) -> bytes:
     """Return the deterministic CBOR of plain data; the catalog has more kinds of it than JSON."""
     try:
-        return pack(value, JSON_DEPTH_MAX)
+        return encode_cbor(value, JSON_DEPTH_MAX)
     except NotPlain:  # longer integers, integer keys, tuples: the same bytes, by the slow way
         return cbor2.dumps(value, canonical=True)
 
@@ -154,10 +154,10 @@ def _require_unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _normalize(value: Any, path: str, *, may_be_decimal: bool = False) -> tuple[Any, bytes]:
     """Return the value in its normal form, which may be the value itself, and its bytes."""
     try:
-        raw = pack(value, JSON_DEPTH_MAX)
+        raw = encode_cbor(value, JSON_DEPTH_MAX)
     except ValueError:
         value = _check(value, path, may_be_decimal, 0)
-        raw = pack(value, JSON_DEPTH_MAX)
+        raw = encode_cbor(value, JSON_DEPTH_MAX)
     if len(raw) > VALUE_SIZE_BYTES_MAX:
         raise _too_long(value, path)
     return value, raw

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from zapdb.past.reading.stored_files import RelationFiles
-from zapdb.sql.asking import FILES_HINT, StatementLimits, explain_failure
+from zapdb.sql.sandboxed_statement import FILES_HINT, StatementLimits, explain_failure
 
 FILES = {"zapdb_files_1_0": RelationFiles(["/past/1/1/checkpoint-1.parquet"], {"f1": "id"})}
 

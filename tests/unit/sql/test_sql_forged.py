@@ -17,9 +17,9 @@ from tests import forms
 from zapdb.errors import SqlError, SqlLimitExceeded, UsageError, ZapdbError
 from zapdb.sandbox.inside import wire
 from zapdb.sandbox.inside.batches import pack_batches
-from zapdb.sql import asking
-from zapdb.sql.asking import StatementLimits, run_in_sandbox
+from zapdb.sql import sandboxed_statement
 from zapdb.sql.result import Result
+from zapdb.sql.sandboxed_statement import StatementLimits, run_in_sandbox
 from zapdb.sql.sources import HeldSource, Source
 
 Message = tuple[bytes, bytes]
@@ -131,7 +131,7 @@ def ask_forger(monkeypatch: pytest.MonkeyPatch, sent: bytes) -> Result:
         def end(self) -> dict[str, Any]:
             return {"signal": 9}
 
-    monkeypatch.setattr(asking, "SandboxProcess", Forger)
+    monkeypatch.setattr(sandboxed_statement, "SandboxProcess", Forger)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
     with ours, theirs:

@@ -7,7 +7,7 @@ import cbor2
 import pytest
 
 from tests import forms
-from zapdb.values.cbor import NotPlain, pack, unpack
+from zapdb.values.cbor import NotPlain, decode_cbor, encode_cbor
 
 DEPTH = 64
 
@@ -49,11 +49,11 @@ VECTORS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("value", "raw"), VECTORS, ids=[raw for _, raw in VECTORS])
 def test_plain_data_have_these_bytes(value: Any, raw: str) -> None:
-    assert pack(value, DEPTH).hex() == raw
-    assert pack([value], DEPTH).hex() == "81" + raw
-    assert pack({"k": value}, DEPTH).hex() == "a1616b" + raw
+    assert encode_cbor(value, DEPTH).hex() == raw
+    assert encode_cbor([value], DEPTH).hex() == "81" + raw
+    assert encode_cbor({"k": value}, DEPTH).hex() == "a1616b" + raw
     for wrapped, given in ((value, raw), ([value], "81" + raw), ({"k": value}, "a1616b" + raw)):
-        read, after = unpack(bytes.fromhex(given), 0, DEPTH)
+        read, after = decode_cbor(bytes.fromhex(given), 0, DEPTH)
         assert (read, repr(read), after) == (
             wrapped,
             repr(cbor2.loads(bytes.fromhex(given))),
@@ -73,9 +73,9 @@ def test_long_strings_lists_and_objects_have_the_shortest_heads(size: int) -> No
         {"k": items},
         {str(at): at for at in range(size)},
     ):
-        raw = pack(value, DEPTH)
+        raw = encode_cbor(value, DEPTH)
         assert raw == cbor2.dumps(value, canonical=True)
-        assert unpack(raw, 0, DEPTH) == (value, len(raw))
+        assert decode_cbor(raw, 0, DEPTH) == (value, len(raw))
 
 
 def test_what_is_not_plain_has_no_bytes() -> None:
@@ -99,7 +99,7 @@ def test_what_is_not_plain_has_no_bytes() -> None:
     ):
         for wrapped in (value, [value], {"k": value}, [{"k": [value]}]):
             with pytest.raises(ValueError):  # noqa: PT011 - NotPlain, or UnicodeEncodeError
-                pack(wrapped, DEPTH)
+                encode_cbor(wrapped, DEPTH)
 
 
 def test_containers_are_as_deep_as_the_depth_and_no_deeper() -> None:
@@ -107,12 +107,12 @@ def test_containers_are_as_deep_as_the_depth_and_no_deeper() -> None:
         value: Any = 1
         for _ in range(DEPTH):
             value = wrap(value)
-        raw = pack(value, DEPTH)
-        assert unpack(raw, 0, DEPTH) == (value, len(raw))
+        raw = encode_cbor(value, DEPTH)
+        assert decode_cbor(raw, 0, DEPTH) == (value, len(raw))
         with pytest.raises(NotPlain):
-            pack(wrap(value), DEPTH)
+            encode_cbor(wrap(value), DEPTH)
         with pytest.raises(ValueError, match="depth"):
-            unpack(cbor2.dumps(wrap(value)), 0, DEPTH)
+            decode_cbor(cbor2.dumps(wrap(value)), 0, DEPTH)
 
 
 @pytest.mark.parametrize("head", ["7b", "9b", "bb"])
@@ -121,7 +121,7 @@ def test_nothing_is_allocated_by_a_declared_length(head: str, size: str) -> None
     raw = bytes.fromhex(head + size) + b"\x61a\x01"
     tracemalloc.start()
     try:
-        _, after = unpack(raw, 0, DEPTH)
+        _, after = decode_cbor(raw, 0, DEPTH)
         assert after > len(raw)
     except (ValueError, IndexError):
         pass
@@ -138,10 +138,10 @@ def test_every_three_bytes_are_the_one_form_or_refused() -> None:
             for third in (0x00, 0x17, 0x18, 0x60, 0x61, 0x80, 0xA0, 0xF6, 0xFF):
                 raw = bytes((first, second, third))
                 try:
-                    value, after = unpack(raw, 0, DEPTH)
+                    value, after = decode_cbor(raw, 0, DEPTH)
                 except (ValueError, IndexError):
                     continue
                 if after <= len(raw):
                     accepted += 1
-                    assert pack(value, DEPTH) == raw[:after]
+                    assert encode_cbor(value, DEPTH) == raw[:after]
     assert accepted > 1_000 / step

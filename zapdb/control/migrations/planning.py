@@ -8,7 +8,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.sent_files import GivenFiles, read_given
 from zapdb.activation.up import require_no_ongoing_rollback
 from zapdb.control.target import Target
-from zapdb.jobs.plan import (
+from zapdb.jobs.migration_plan import (
     MigrationPlan,
     ProcessPlan,
     TableAction,
@@ -37,7 +37,7 @@ class PlannedMigration:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTable:
-    """What a table is in for; see `zapdb.jobs.plan.TablePlan`.
+    """What a table is in for; see `zapdb.jobs.migration_plan.TablePlan`.
 
     `declared` and `dropped_writes` are fields that processes with older code lose.
     """

@@ -32,8 +32,8 @@ from zapdb.migrations.operations.operation import (
     Operation,
     Reversibility,
     canonical_expression,
-    check_expression,
     field_in,
+    report_expression_errors,
 )
 from zapdb.records import Computed, Derivation, SourceField
 from zapdb.schema import Field, Schema, TableSchema
@@ -92,10 +92,10 @@ class ChangeType(FieldOperation):
                     f"put a drop_index of {index.name!r} before this change",
                 )
         names: dict[str, Type] = {self.field: Type(old.type)}
-        check_expression(self.up, names, Type(kind), self.place, collector)
+        report_expression_errors(self.up, names, Type(kind), self.place, collector)
         if self.down is not ABSENT:
             names = {self.field: Type(kind)}
-            check_expression(self.down, names, Type(old.type), self.place, collector)
+            report_expression_errors(self.down, names, Type(old.type), self.place, collector)
 
     def _validate_default(self, old: Field, kind: ValueType, collector: ViolationCollector) -> None:
         """The field keeps a default, of the new type, or has none before and after."""

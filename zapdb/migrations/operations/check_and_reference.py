@@ -18,7 +18,7 @@ from zapdb.migrations.operations.operation import (
     Operation,
     TableOperation,
     canonical_expression,
-    check_expression,
+    report_expression_errors,
     types_of,
 )
 from zapdb.schema import Check, ForeignKey, OnDelete, Schema
@@ -54,7 +54,7 @@ class AddCheck(TableOperation):
         if len(table.checks) >= CHECKS_PER_TABLE_MAX:
             collector.report(self.place, f"a table has at most {CHECKS_PER_TABLE_MAX} checks")
         wanted = Type(Boolean())
-        check_expression(self.expression, types_of(table), wanted, self.place, collector)
+        report_expression_errors(self.expression, types_of(table), wanted, self.place, collector)
 
     def apply(self, schema: Schema, numbers: NumberAllocator) -> Schema:
         table = self.table_in(schema)

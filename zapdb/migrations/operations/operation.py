@@ -219,7 +219,9 @@ class Fill:
             )
         else:
             wanted = Type(target.type, target.optional)
-            check_expression(self.expression, types_of(table), wanted, self.location, collector)
+            report_expression_errors(
+                self.expression, types_of(table), wanted, self.location, collector
+            )
 
     def normalize(self, target: Field, left_out: Any) -> Fill:
         """This fill, or ABSENT if it says what leaving it out says: the plain value `left_out`."""
@@ -273,7 +275,7 @@ def types_of(table: TableSchema) -> dict[str, Type]:
     return {f.name: Type(f.type, f.optional) for f in table.fields}
 
 
-def check_expression(
+def report_expression_errors(
     text: str,
     names: dict[str, Type],
     wanted: Type,

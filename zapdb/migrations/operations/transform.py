@@ -29,8 +29,8 @@ from zapdb.migrations.operations.operation import (
     Reversibility,
     TableOperation,
     canonical_expression,
-    check_expression,
     compute,
+    report_expression_errors,
 )
 from zapdb.records import Derivation
 from zapdb.schema import Field, Schema, TableSchema
@@ -136,7 +136,7 @@ class Transform(TableOperation):
             if name not in wanted:
                 collector.report(self.place, f"{way} has an expression for {name!r}, which is none")
                 continue
-            check_expression(text, given, wanted[name], self.place, collector)
+            report_expression_errors(text, given, wanted[name], self.place, collector)
 
     def normalize(self, schema: Schema, number: int) -> Operation:
         """Write the present types into `from`, and whether they are optional."""

@@ -29,10 +29,17 @@ from pyarrow import compute, parquet, types
 
 from zapdb.errors import CorruptCatalog, HistoryDamaged
 from zapdb.limits import HISTORY_HELD_SIZE_BYTES
+from zapdb.log.moments import LoggedMoment
 from zapdb.memo import Memo
 from zapdb.past.files.directories import require_directory
 from zapdb.past.files.file_columns import FROM, KEY, UNTIL, to_file
-from zapdb.past.files.history_manifest import HISTORY_FORMAT, HistoryFile, path_of
+from zapdb.past.files.history_manifest import (
+    HISTORY_FORMAT,
+    NO_TABLE,
+    HistoryFile,
+    HistoryStore,
+    path_of,
+)
 from zapdb.records.arrow.bounded_parquet import require_bounded
 from zapdb.schema import TableSchema, canonical_bytes, read_canonical_bytes
 from zapdb.storage.fixed_tables import FileKind
@@ -86,6 +93,30 @@ class FileFooter:
     position: int
     digest: str
     commit: int
+
+    @classmethod
+    def of_moments(
+        cls, database: str, store: HistoryStore, first: int, until: LoggedMoment
+    ) -> FileFooter:
+        """What a file of the moments from the first to the last says, written for the store's next
+        commit; files of eras say more."""
+        return cls(
+            format=HISTORY_FORMAT,
+            database=database,
+            tenant=store.tenant,
+            timeline=store.timeline,
+            kind="moments",
+            table=NO_TABLE,
+            name="",
+            era=0,
+            first_moment=first,
+            last_moment=until.number,
+            bookmark=str(until.bookmark),
+            revision=0,
+            position=0,
+            digest="",
+            commit=store.commits + 1,
+        )
 
     @classmethod
     def parse(cls, text: bytes) -> Self:

@@ -41,7 +41,6 @@ from zapdb.past.files.history_manifest import (
     list_timelines,
 )
 from zapdb.storage import Storage
-from zapdb.storage.outside import read_in_own_transaction
 
 DIGEST_DIGITS: Final = 32
 """How much of the SHA-256 of its bytes stands in a manifest's name."""
@@ -203,8 +202,8 @@ def is_superseded(storage: Storage, store: HistoryStore) -> bool:
     `OSError`."""
     if not _is_ahead(store):
         return False
-    timelines = read_in_own_transaction(
-        storage, lambda connection: list_timelines(connection, store.tenant)
+    timelines = storage.read_in_own_transaction(
+        lambda connection: list_timelines(connection, store.tenant)
     )
     now = {one.timeline: one.commits for one in timelines}
     return now.get(store.timeline) == store.commits  # else this database has moved it on

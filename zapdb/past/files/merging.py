@@ -111,7 +111,7 @@ class CheckpointWriter:
         elif waiting >= merged_at:
             merger.merge(change)
         elif joined := merger.find_joined():
-            merger.join(change, joined)
+            merger.write_joined(change, joined)
         else:
             return False
         working.commit(store, replace(store, problem=None), change)
@@ -195,7 +195,7 @@ class _EraMerger:
         joined = [file for layer in layers[min([start, *overlapping]) :] for file in layer]
         return joined if len(joined) > 1 else []
 
-    def join(self, change: StoreChange, files: Sequence[HistoryFile]) -> None:
+    def write_joined(self, change: StoreChange, files: Sequence[HistoryFile]) -> None:
         """Write one segment in place of the newest ones."""
         first = min(file.first_moment for file in files)
         change.files += self._write(first, _all_of("segment", self._open(files).read_all()))

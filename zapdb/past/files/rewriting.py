@@ -51,7 +51,7 @@ def write_era(
     """Write rows of an era into new files; `of` is the era with the newest revision among them,
     `moments` the first and the last one. A large file is followed by another, but for segments.
     Raises `HistoryUnreachable` and `DiskFull`."""
-    footer = working.make_footer(store, "checkpoint", of, moments)
+    footer = working.make_footer(store, "checkpoint", *of, moments)
     described = footer, working.schema_of(of[0])
     return _write(working, store.directory, described, parts, is_split=True)
 

@@ -33,7 +33,6 @@ from zapdb.past.files.history_file import (
 )
 from zapdb.past.files.history_manifest import (
     HISTORY_FORMAT,
-    NO_TABLE,
     HistoryStore,
     insert_files,
     insert_store,
@@ -303,24 +302,9 @@ def begin_new_store(connection: Connection, tenant: int, directory: Path) -> Non
     row = rows.get(connection, DatabaseRow)
     database = "" if row is None else row.id
     resolved = directory.resolve()
-    store = replace(_make_row(tenant, resolved, BEFORE_ALL, now), state="follows", commits=1)
-    footer = FileFooter(
-        format=HISTORY_FORMAT,
-        database=database,
-        tenant=tenant,
-        timeline=store.timeline,
-        kind="moments",
-        table=NO_TABLE,
-        name="",
-        era=0,
-        first_moment=BEFORE_ALL.number,
-        last_moment=BEFORE_ALL.number,
-        bookmark=str(BEFORE_ALL.bookmark),
-        revision=0,
-        position=0,
-        digest="",
-        commit=store.commits,
-    )
+    store = replace(_make_row(tenant, resolved, BEFORE_ALL, now), state="follows")
+    footer = FileFooter.of_moments(database, store, BEFORE_ALL.number, BEFORE_ALL)
+    store = replace(store, commits=footer.commit)
     baseline = to_arrow([make_baseline(BEFORE_ALL, {}, 0)])
     with writing_to(store.directory):
         file = to_row(footer, write_file(resolved, (footer, None), [baseline], lambda: None))

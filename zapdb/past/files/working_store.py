@@ -30,7 +30,6 @@ from zapdb.past.files.file_columns import FROM
 from zapdb.past.files.history_file import FileFooter, WrittenFile, write_file
 from zapdb.past.files.history_manifest import (
     HISTORY_FORMAT,
-    NO_TABLE,
     HistoryEra,
     HistoryFile,
     HistoryStore,
@@ -57,7 +56,6 @@ from zapdb.schema import TableSchema
 from zapdb.storage import BlobStatements, Connection, Storage, TransactionMode
 from zapdb.storage.database_place import read_place
 from zapdb.storage.fixed_tables import FileKind
-from zapdb.storage.outside import read_in_own_transaction
 from zapdb.values import Zones
 
 FOLLOWER: Final = "zapdb.history"
@@ -170,7 +168,7 @@ class StoreWriter:
         """Write a file of rows of an era up to a moment; raises `HistoryUnreachable` and
         `DiskFull`."""
         first = compute.min(rows.column(FROM)).as_py()
-        footer = self.make_footer(loaded.store, kind, (era, revision), (first, until))
+        footer = self.make_footer(loaded.store, kind, era, revision, (first, until))
         return self._write(loaded, footer, self.schema_of(era), [rows])
 
     def write_moments(
@@ -181,7 +179,7 @@ class StoreWriter:
 
         `since` need not be the number of a moment: on SQLite, other tenants have numbers between.
         """
-        footer = self.make_footer(loaded.store, "moments", (None, 0), (since, until))
+        footer = FileFooter.of_moments(self.database, loaded.store, since, until)
         return self._write(loaded, footer, None, tables)
 
     def _write(
@@ -201,29 +199,22 @@ class StoreWriter:
         self,
         store: HistoryStore,
         kind: FileKind,
-        of: tuple[HistoryEra | None, int],
+        era: HistoryEra,
+        revision: int,
         moments: tuple[int, LoggedMoment],
     ) -> FileFooter:
-        """Return what a file says of itself: one of an era, whose newest rows are of a revision,
-        with the moments from the first to the last."""
-        (era, revision), (first, until) = of, moments
-        entry = None if era is None else self.revisions.find(era.table_number, revision)
-        return FileFooter(
-            format=HISTORY_FORMAT,
-            database=self.database,
-            tenant=self.tenant,
-            timeline=store.timeline,
+        """Return what a file of an era says of itself, whose newest rows are of a revision, with
+        the moments from the first to the last."""
+        entry = self.revisions.find(era.table_number, revision)
+        return replace(
+            FileFooter.of_moments(self.database, store, *moments),
             kind=kind,
-            table=NO_TABLE if era is None else era.table_number,
-            name="" if era is None else self.schema_of(era).name,
-            era=0 if era is None else era.era,
-            first_moment=first,
-            last_moment=until.number,
-            bookmark=str(until.bookmark),
+            table=era.table_number,
+            name=self.schema_of(era).name,
+            era=era.era,
             revision=revision,
             position=0 if entry is None else entry.position,
             digest="" if entry is None else entry.digest,
-            commit=store.commits + 1,
         )
 
     def schema_of(self, era: HistoryEra) -> TableSchema:
@@ -237,8 +228,8 @@ class StoreWriter:
     def require_lease(self) -> None:
         """Raise `LeaseLost` if another process has taken over, whatever a snapshot sees."""
         if self.storage.is_in_transaction:
-            read_in_own_transaction(
-                self.storage, lambda connection: leases.check(connection, self.lease)
+            self.storage.read_in_own_transaction(
+                lambda connection: leases.check(connection, self.lease)
             )
         else:
             leases.check(self.storage.connection(), self.lease)

@@ -26,7 +26,7 @@ from zapdb.printing import one_line, show_moment
 from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.tables.change_decoding import ChangeDecoder, SchemaEvent
-from zapdb.tables.changes import fetch_logged, find_newest_stamp, reading_log
+from zapdb.tables.changes import fetch_logged, find_newest_stamp, within_snapshot
 from zapdb.tables.session import Session
 from zapdb.values.timestamp import EPOCH, MICROSECOND
 
@@ -118,7 +118,7 @@ def _list_entries(
 def _list_logged(session: Session, moment: Moment) -> list[ChangeRow] | None:
     """Return the rows of a moment; None if they were pruned from the log."""
     moments = open_moments(session)
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         if moment.number <= moments.find_beginning(connection).number:
             return None
         made = moments.find_bookmark(connection, moment.bookmark)
@@ -153,7 +153,7 @@ def iterate_audit(session: Session) -> Iterator[AuditEntry]:
     """Yield all that the log has, oldest first, without counting anything twice."""
     moments, decoder = open_moments(session), ChangeDecoder(session)
     until = find_newest_stamp(session, moments.log)
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         beginning = moments.find_beginning(connection)
     fetch = partial(fetch_logged, session)
     for made, rows in follow_changes(moments.log, fetch, beginning, until):
@@ -206,7 +206,7 @@ def _find_fields(
 ) -> set[tuple[int, int]]:
     """Return the fields that have or had a name, by the numbers of table and field."""
     found, known = set[tuple[int, int]](), dict[str, None]()
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         for entry in read_entries(connection, session.catalog.tenant):
             if numbers is not None and entry.table_number not in numbers:
                 continue

@@ -34,7 +34,7 @@ from zapdb.records import Record
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.tables.change_decoding import ChangeDecoder
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.session import Session
 
@@ -124,7 +124,7 @@ def list_differences(
     is_backward = places[0].number > places[1].number
     decoder = ChangeDecoder(session)
     pairs, logged = _choose(_list_pairs(session, moments, earlier, later), tables), set[int]()
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         if not is_pruned(connection, moments, earlier):
             told = (pair for pair in pairs if _tells_all(connection, session.catalog.tenant, pair))
             logged.update(pair.schema.number for pair in told)
@@ -169,7 +169,7 @@ def _list_changes(
     """Raises `HistoryPurged` if changes are pruned meanwhile; those before have been yielded."""
 
     def read(behind: bytes) -> list[NetChange]:
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             page = list_net_changes(connection, moments, between, table, behind)
             require_kept(moments, connection, between[0])
             return page
@@ -183,7 +183,7 @@ def _list_changes(
 def _list_pairs(
     session: Session, moments: Moments, earlier: LoggedMoment, later: LoggedMoment
 ) -> list[_Pair]:
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         session.pin(connection)
         then, now = (
             read_schema_at(connection, session.catalog, moments, at) for at in (earlier, later)

@@ -30,7 +30,7 @@ from zapdb.schema import TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_number, as_time
 from zapdb.tables.change_decoding import ChangeDecoder, RecordChange, SchemaEvent
-from zapdb.tables.changes import fetch_logged, reading_log
+from zapdb.tables.changes import fetch_logged, within_snapshot
 from zapdb.tables.session import Session
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _list_found(
     of it that files have."""
     until = last.number
     while True:
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             beginning = moments.find_beginning(connection)
             page = moments.list_back(connection, last, MOMENTS_PAGE)
             kept = [row for row in page if row[0].number > beginning.number]
@@ -122,7 +122,7 @@ def _list_found(
             until = made.number - 1
         if len(kept) < MOMENTS_PAGE:
             break
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             last = moments.find_bookmark(connection, place_before(kept[-1][0].bookmark))
     if beginning.number:
         for one in _list_stored(session, moments, min(until, beginning.number)):
@@ -133,7 +133,7 @@ def _list_found(
 def _list_stored(session: Session, moments: Moments, until: int) -> Iterator[StoredMoment]:
     """Yield the moments up to a number that files have, newest first."""
     while True:
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             if not list_timelines(connection, moments.log.tenant):
                 return
             from zapdb.past.reading.stored_moments import StoredMoments
@@ -166,7 +166,7 @@ def read_back(session: Session, until: When | None) -> Iterator[RecordChange | S
     if until is not None:
         last = find_moment(session, until, only_logged=True)
     while True:
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             beginning = moments.find_beginning(connection)
             page = moments.list_back(connection, last, MOMENTS_PAGE)
         for made, _, _ in page:
@@ -175,14 +175,14 @@ def read_back(session: Session, until: When | None) -> Iterator[RecordChange | S
             yield from reversed(_read_one(session, moments, decoder, made))
         if len(page) < MOMENTS_PAGE:
             return
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             last = moments.find_bookmark(connection, place_before(page[-1][0].bookmark))
 
 
 def read_one_moment(session: Session, when: When) -> list[RecordChange | SchemaEvent]:
     """Return the changes of the transaction of a moment, in order."""
     moments, made = open_moments(session), find_moment(session, when, only_logged=True)
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         if made.number <= moments.find_beginning(connection).number:
             return []
     return _read_one(session, moments, ChangeDecoder(session), made)
@@ -217,7 +217,7 @@ class TableNames:
         self._names: dict[int, set[str]] = {}
         self._newest: dict[int, str] = {OF_TENANT: ""}
         self._dropped = set[int]()
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             for entry in read_entries(connection, session.catalog.tenant):
                 name = entry.schema.name
                 self._names.setdefault(entry.table_number, set()).add(name)

@@ -27,7 +27,7 @@ from zapdb.tables.change_decoding import RecordChange, SchemaEvent
 from zapdb.tables.changes import (
     find_newest_stamp,
     open_log,
-    reading_log,
+    within_snapshot,
 )
 from zapdb.tables.session import Session
 from zapdb.values.timestamp import EPOCH
@@ -121,7 +121,7 @@ def _require_own(session: Session, named: When, found: LoggedMoment) -> None:
         made = to_moment(found)
         is_own = (named.number, named.visible_at) == (made.number, made.visible_at)
     elif isinstance(named, RecordChange | SchemaEvent):
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             made_at = connection.fetch_one(
                 f"SELECT made_at FROM zapdb_transactions WHERE tenant = {session.catalog.tenant}"
                 f" AND number = {int(named.transaction)}"
@@ -143,7 +143,7 @@ def _require_own(session: Session, named: When, found: LoggedMoment) -> None:
 def _find(
     session: Session, moments: Moments, wanted: int | Bookmark | Time, *, only_logged: bool
 ) -> LoggedMoment:
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         if isinstance(wanted, Time):
             found = moments.find_before(connection, wanted.us)
         elif isinstance(wanted, Bookmark):
@@ -177,7 +177,7 @@ def find_newest_moment(session: Session) -> LoggedMoment:
     """Find the last moment of the log as it is now."""
     moments = open_moments(session)
     find_newest_stamp(session, moments.log)
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         return moments.find_newest(connection)
 
 
@@ -192,7 +192,7 @@ def find_before(session: Session, change: RecordChange | SchemaEvent | Moment) -
     moments, place = open_moments(session), place_before(change.bookmark)
 
     def find() -> LoggedMoment:
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             found = moments.find_bookmark(connection, place)
             return _find_stored(connection, moments, found, place)
 

@@ -12,7 +12,7 @@ from zapdb.errors import SqlError, UnknownField, UnknownName
 from zapdb.past.reading.past_session import CurrentSchemaSession, PastSession
 from zapdb.past.reading.schema_at import TableAt
 from zapdb.storage.cells import as_time
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.session import Session
 
 _NO_TABLE: Final = re.compile(r"no such table: (\w+)")
@@ -65,7 +65,7 @@ def explain_sql(
 
 
 def _read_entries(session: Session) -> list[RevisionEntry]:
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         return list(read_entries(connection, session.catalog.tenant))
 
 

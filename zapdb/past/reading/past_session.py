@@ -38,7 +38,7 @@ from zapdb.past.reading.stored_state import StoredState, find_stored
 from zapdb.records.derivation import restored_in
 from zapdb.storage import Connection
 from zapdb.storage.retries import attempts
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.queries.past_ways import PastReading, choose_way, most_lookups
@@ -82,13 +82,13 @@ class PastSession(Session):
             session.file_pins if isinstance(session, PastSession) else []
         )
         self._broken: tuple[FilesPin, Erasure] | None = None
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             self._look(connection)
             self._look_at_pins(connection)
 
     def require_pinned(self) -> None:
         """Raise `HistoryErased` if an erasure has deleted files that are pinned."""
-        with reading_log(self) as connection:
+        with within_snapshot(self) as connection:
             self._look_at_pins(connection)
         self._require_unbroken()
 
@@ -122,7 +122,7 @@ class PastSession(Session):
         return self._then[1]
 
     def _read_at(self) -> tuple[TenantCatalog, SchemaAt]:
-        with reading_log(self) as connection:
+        with within_snapshot(self) as connection:
             self._require_visible(connection)
             self.pin(connection)  # another process may have changed what is recorded
             self._look(connection)
@@ -146,7 +146,7 @@ class PastSession(Session):
             try:
                 return self._rewind(then)
             except HistoryPurged:  # since it was looked at
-                with reading_log(self) as connection:
+                with within_snapshot(self) as connection:
                     self._look(connection)
                 then = self.then.find_numbered(then.schema.number, then.schema.name)
         stored = self._open_stored(then)
@@ -261,7 +261,7 @@ class PastSession(Session):
     def find_stored(self, then: TableAt) -> StoredState | None:
         """Find where the history store has a table at the moment: see `stored_state`."""
         self._require_unbroken()
-        with reading_log(self) as connection:
+        with within_snapshot(self) as connection:
             self._require_visible(connection)
             return find_stored(connection, self.catalog, self.moments, then, self.moment)
 
@@ -291,7 +291,7 @@ class PastSession(Session):
         known = self._rewound.get((number, beginning))
         if known is not None and known.catalog is catalog:
             return known
-        with reading_log(self) as connection:
+        with within_snapshot(self) as connection:
             require_kept(self.moments, connection, self.moment)
             until = find_newest_number(connection, self.catalog.tenant)
         assert self._later is not None, "the log leads back to the moment"
@@ -314,7 +314,7 @@ class PastSession(Session):
 
     def reload(self, cache: CatalogCache | None = None) -> None:
         super().reload(cache)
-        with reading_log(self) as connection:
+        with within_snapshot(self) as connection:
             self._look(connection)
             self._look_at_pins(connection)
 

@@ -10,7 +10,7 @@ from zapdb.catalog.settings import CHANGE_LOG
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.errors import HistoryGap
 from zapdb.past.reading.moment import When, find_moment, find_newest_moment
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.session import Session
 
 Told = TypeVar("Told")
@@ -22,7 +22,7 @@ def is_recording(session: Session, tables: Collection[int] | None) -> bool:
     numbers = tables
     if numbers is None:
         numbers = [descriptor.schema.number for descriptor in session.catalog.tables.values()]
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         settings = read_history_settings(connection, session.catalog.tenant)
     asked = [*numbers] if tables else [None, *numbers]
     return any(settings.get(CHANGE_LOG, number) == "on" for number in asked)

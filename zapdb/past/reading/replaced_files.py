@@ -30,7 +30,6 @@ from zapdb.past.files.history_manifest import (
 )
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.storage.outside import read_in_own_transaction
 from zapdb.storage.retries import attempts
 from zapdb.tables.session import Session
 
@@ -66,7 +65,7 @@ def explain_missing(
             return None
         return list_erasures(connection, session.catalog.tenant)
 
-    erased = read_in_own_transaction(session.storage, list_now)
+    erased = session.storage.read_in_own_transaction(list_now)
     if erased is None:
         return error
     if not session.storage.is_in_transaction:

@@ -32,7 +32,7 @@ from zapdb.records import Record
 from zapdb.records.archive_cells import decode_archived_values
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.bound_table import RecordArchive
 from zapdb.tables.session import Session
@@ -62,7 +62,7 @@ class StoredAudit:
 
     def list_events(self, moment: Moment, principal: str, made_at: int) -> list[ChangeRow]:
         """Return the schema events of a moment, as the log had them."""
-        with reading_log(self._session) as connection:
+        with within_snapshot(self._session) as connection:
             stored = StoredMoments(connection, open_moments(self._session))
             made = stored.find_number(moment.number)
             events = stored.list_events_of(moment.number)
@@ -93,7 +93,7 @@ class StoredAudit:
 
         Raises `HistoryDamaged` and `HistoryUnreachable`.
         """
-        with reading_log(self._session) as connection:
+        with within_snapshot(self._session) as connection:
             moments = open_moments(self._session)
             beginning = moments.find_beginning(connection).number
             stored = StoredMoments(connection, moments)
@@ -152,7 +152,7 @@ class StoredAudit:
 
     def _read_keys(self, window: range, table: int) -> ChangedKeys:
         found: ChangedKeys = defaultdict(list)
-        with reading_log(self._session) as connection:
+        with within_snapshot(self._session) as connection:
             stores = list_timelines(connection, self._session.catalog.tenant)
             files = [
                 (store, file)

@@ -43,7 +43,7 @@ from zapdb.storage import BlobStatements, Connection, Storage
 from zapdb.storage.cells import reading
 from zapdb.storage.fixed_tables import HISTORY_ERAS
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.bound_table import NOT_STORED, RecordArchive
 
@@ -179,7 +179,7 @@ class StoredTable(BoundTable):
 def open_stored_table(session: PastSession, then: TableAt, state: StoredState) -> StoredTable:
     """Bind a table at the session's moment; raises `HistoryDamaged`."""
     catalog, number = session.catalog, then.schema.number
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         entries = read_entries(connection, catalog.tenant, number)
         logged = {entry.revision: entry for entry in entries}
     tail = None

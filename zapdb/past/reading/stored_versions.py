@@ -45,7 +45,7 @@ from zapdb.storage import BlobStatements
 from zapdb.storage.cells import reading
 from zapdb.storage.fixed_tables import CHANGES, HISTORY_ERAS
 from zapdb.storage.identifiers import make_uuid7
-from zapdb.tables.changes import fetch_logged, reading_log
+from zapdb.tables.changes import fetch_logged, within_snapshot
 from zapdb.values import Integer, String, ValueType
 
 OWN_COLUMNS: Final[tuple[tuple[str, ValueType], ...]] = (
@@ -77,7 +77,7 @@ class StoredVersions:
                 hint="begin one with `zapdb history start`, or flush it; table.history(key) reads "
                 "the change log",
             )
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             entries = read_entries(connection, session.catalog.tenant, then.schema.number)
         self._logged = {entry.revision: entry for entry in entries}
         if not self._can_share(state.era):
@@ -145,7 +145,7 @@ class StoredVersions:
         session = self._session
         if self._state.tail is None:  # it is in files as a whole, or not at all
             return []
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             return list_half_erased(connection, session.catalog.tenant, self.schema.number)
 
     def _arm(self, relation: str, columns: Iterable[tuple[str, str]]) -> str:
@@ -155,7 +155,7 @@ class StoredVersions:
     def _list_eras(self) -> Iterator[EraFiles]:
         """Yield the eras that led to that of the moment without another layout in between."""
         store, found = self._state.store, list[HistoryEra]()
-        with reading_log(self._session) as connection:
+        with within_snapshot(self._session) as connection:
             eras = list_eras(connection, store, self.schema.number)
             files = list_history_files(connection, store, table=self.schema.number)
         for era in reversed(eras):

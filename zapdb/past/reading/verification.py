@@ -39,7 +39,7 @@ from zapdb.past.reading.rewound import RewoundTable
 from zapdb.records import Record, decode_unreadable
 from zapdb.storage import TransactionMode
 from zapdb.storage.retries import attempts
-from zapdb.tables.changes import reading_log
+from zapdb.tables.changes import within_snapshot
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.session import Session, changed_while_read
 
@@ -94,7 +94,7 @@ def verify_store(session: Session, sample: int) -> HistoryVerification:
 def _choose(session: Session, first: int, last: int, sample: int) -> list[int]:
     """Choose moments that the change log leads back to, the first and the last among them."""
     moments: Moments = moments_of(ChangeLog(session.storage, session.catalog.tenant))
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         first = max(first, moments.find_beginning(connection).number)
     numbers = range(first, last + 1)
     if sample <= 0 or not numbers:
@@ -126,7 +126,7 @@ def _compare_undisturbed(session: Session, moment: LoggedMoment, name: str) -> _
 def _read_erased(session: Session) -> tuple[int, list[Erasure]]:
     """Return how many erasures there are, and those that go on: another answer says that one went
     on in between."""
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         tenant = session.catalog.tenant
         return count_erasures(connection, tenant), list_unfinished(connection, tenant)
 

@@ -28,7 +28,7 @@ from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
 from zapdb.storage.retries import attempts
 from zapdb.tables.change_decoding import ChangeDecoder
-from zapdb.tables.changes import find_newest_stamp, reading_log
+from zapdb.tables.changes import find_newest_stamp, within_snapshot
 from zapdb.tables.session import Session
 from zapdb.tables.table_reading import ReadableTable
 
@@ -140,7 +140,7 @@ def _encode_key(session: Session, schema: TableSchema, key: tuple[Any, ...]) -> 
 def _append_drop(session: Session, table: int, found: list[Version]) -> None:
     """Append that the table of a record was dropped, if that was recorded."""
     moments = open_moments(session)
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         made = find_drop(connection, moments, table)
         if made is None and list_timelines(connection, session.catalog.tenant):
             from zapdb.past.reading.stored_moments import StoredMoments
@@ -158,10 +158,10 @@ def _list_of(session: Session, table: int, key: bytes) -> list[Version]:
     moments = open_moments(session)
     find_newest_stamp(session, moments.log)
     for _ in attempts(READ):
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             beginning = moments.find_beginning(connection).number
         found = retry_if_compacted(session, partial(_list_pruned, session, beginning, table, key))
-        with reading_log(session) as connection:
+        with within_snapshot(session) as connection:
             if moments.find_beginning(connection).number == beginning:
                 _add_logged(session, connection, moments, (table, key), found)
                 return found
@@ -212,7 +212,7 @@ def _make_baseline(schema: TableSchema | None, record: Record) -> Version:
 def _list_pruned(session: Session, beginning: int, table: int, key: bytes) -> list[Version]:
     """Return the versions that were pruned from the log, as the files of the store tell them."""
     found = list[Version]()
-    with reading_log(session) as connection:
+    with within_snapshot(session) as connection:
         if not beginning or not list_timelines(connection, session.catalog.tenant):
             return found
         if key in list_half_erased(connection, session.catalog.tenant, table):

@@ -17,7 +17,7 @@ import pyarrow
 from zapdb.errors import InvalidValue
 from zapdb.limits import RECORD_KEY_SIZE_BYTES_MAX
 from zapdb.records.arrow.columns import Column, ColumnPlace, make_column
-from zapdb.records.arrow.packing import constant, join, pack_presence, repeated, size_max
+from zapdb.records.arrow.packing import concatenate, constant, pack_presence, repeated, size_max
 from zapdb.records.attachments import Attachments
 from zapdb.records.codec import bind_zones, compiled_with, missing_field
 from zapdb.records.layout import Layout
@@ -83,7 +83,7 @@ class ColumnEncoder:
         pieces = [repeated(b"", count)]
         for encoder in self.key:
             pieces += encoder.encode(given.get(encoder.field.name), attachments)
-        keys = join(pieces)
+        keys = concatenate(pieces)
         if size_max(keys) > RECORD_KEY_SIZE_BYTES_MAX:
             raise InvalidValue(
                 "a record key is too long",
@@ -117,7 +117,7 @@ class ColumnEncoder:
         head = [repeated(prefix, count)]
         if self.layout.presence_size_bytes:
             head.append(pack_presence(optional, count))
-        return join([*head, *pieces])
+        return concatenate([*head, *pieces])
 
 
 def column_encoder(table: TableSchema, zones: Zones | None = None) -> ColumnEncoder:

@@ -40,7 +40,7 @@ def repeated(raw: bytes, count: int) -> Any:
     return pyarrow.repeat(constant(raw), count)
 
 
-def join(pieces: Sequence[Any]) -> Any:
+def concatenate(pieces: Sequence[Any]) -> Any:
     """The bytes of all pieces of an item, one after the other; those that are null have none. One
     piece at least is an array."""
     return compute.binary_join_element_wise(

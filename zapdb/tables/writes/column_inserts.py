@@ -17,7 +17,7 @@ from zapdb.limits import INDEX_KEY_SIZE_BYTES_MAX
 from zapdb.records import Attachments
 from zapdb.records.arrow import GivenColumn, column_encoder, make_column
 from zapdb.records.arrow.encoder import ColumnEncoder
-from zapdb.records.arrow.packing import constant, inverted, join, repeated, size_max
+from zapdb.records.arrow.packing import concatenate, constant, inverted, repeated, size_max
 from zapdb.schema import Field, IndexComponent
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.keys import NULL, PRESENT, component_encoder, encode_component
@@ -56,7 +56,7 @@ def list_column_entries(
     if isinstance(index, UniqueIndexMaintainer) and is_null:
         has_null = reduce(compute.or_, is_null)
         pieces.append(compute.if_else(has_null, record_keys, constant(b"")))
-    keys = join(pieces)
+    keys = concatenate(pieces)
     if size_max(keys) >= INDEX_KEY_SIZE_BYTES_MAX:
         return None
     order = compute.array_sort_indices(keys)
@@ -83,7 +83,7 @@ class _Component(NamedTuple):
             is_null = pieces[0].is_null()
             head = compute.if_else(is_null, constant(NULL), head)
         pieces = [head, *pieces]
-        return [inverted(join(pieces))] if self.component.descending else pieces, is_null
+        return [inverted(concatenate(pieces))] if self.component.descending else pieces, is_null
 
     def _encode_all(self, given: GivenColumn) -> list[Any]:
         kind, path = self.field.type, self.field.name
@@ -145,5 +145,5 @@ def _find_targets(
         return set()
     pieces: list[Any] = field.encode(column, attachments)
     if column is None:
-        return {join([piece]).as_py() for piece in pieces}
-    return {key for key in join(pieces).unique().to_pylist() if key}
+        return {concatenate([piece]).as_py() for piece in pieces}
+    return {key for key in concatenate(pieces).unique().to_pylist() if key}

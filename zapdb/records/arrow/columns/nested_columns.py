@@ -74,7 +74,7 @@ class ProductColumn(Column):
         rows = zip(*columns, strict=True) if columns else [()] * len(array)
         is_there = array.is_valid().to_pylist()
         return [
-            self.join(names, row) if there else None
+            self.make_value(names, row) if there else None
             for there, row in zip(is_there, rows, strict=True)
         ]
 
@@ -85,7 +85,7 @@ class ProductColumn(Column):
         return bool(values.null_count) and compute.any(nulls).as_py() is True
 
     @abstractmethod
-    def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    def make_value(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         """A value of its parts; one that is not given is missing."""
 
 
@@ -117,7 +117,7 @@ class StructColumn(ProductColumn):
         inside.require_ends(positions.at)
         return taken
 
-    def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    def make_value(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         return dict(zip(names, values, strict=True))
 
 
@@ -137,7 +137,7 @@ class CompositeKeyColumn(ProductColumn):
             raise NeedsRows
         return taken
 
-    def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    def make_value(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         return values
 
 

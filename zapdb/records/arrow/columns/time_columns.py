@@ -164,7 +164,7 @@ class ZonedColumn(ProductColumn):
     def accepts(self, kind: Any) -> bool:
         return super().accepts(kind) and {"local", "zone"} <= {field.name for field in kind}
 
-    def join(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    def make_value(self, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
         given = dict(zip(names, values, strict=True))
         try:
             tzinfo = zone(given["zone"])

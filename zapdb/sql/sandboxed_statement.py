@@ -11,10 +11,10 @@ import pickle
 import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import pyarrow
@@ -256,21 +256,24 @@ class FilesUnread(Exception):
         self.error = error
 
 
-class StatementInputs(Protocol):
-    """The tables of a statement: what it may read, and views that give that the types of SQL.
+@dataclass(frozen=True, slots=True)
+class StatementTables:
+    """The tables of a statement, which may read streams and files, and views that give these the
+    types of SQL.
 
-    `large` are fields of which a file has numbers as text, because one is too large.
+    `names` are all that there are, for errors; `large` are fields of which a file has numbers as
+    text, because one is too large.
     """
 
-    sources: list[tuple[str, Source]]
-    files: dict[str, RelationFiles]
-    large: list[str]
-    views: list[str]
     names: tuple[str, ...]
+    sources: list[tuple[str, Source]] = field(default_factory=list)
+    files: dict[str, RelationFiles] = field(default_factory=dict)
+    large: list[str] = field(default_factory=list)
+    views: list[str] = field(default_factory=list)
 
 
 def run_in_sandbox(
-    statement: str, parameters: Any, offer: StatementInputs, allowance: StatementLimits
+    statement: str, parameters: Any, tables: StatementTables, allowance: StatementLimits
 ) -> Result:
     """The answer; raises `SqlError`, `UsageError`, `FilesUnread`, and what a source raises."""
     explain = EXPLAIN.match(statement)
@@ -278,14 +281,14 @@ def run_in_sandbox(
         "statement": statement,
         "parameters": parameters,
         "explained_at": explain.end() if explain else 0,
-        "sources": [(name, pack_schema(source.schema)) for name, source in offer.sources],
-        "files": {name: tuple(one) for name, one in offer.files.items()},
-        "views": offer.views,
+        "sources": [(name, pack_schema(source.schema)) for name, source in tables.sources],
+        "files": {name: tuple(one) for name, one in tables.files.items()},
+        "views": tables.views,
         "max_memory": allowance.max_memory,
         "seconds": allowance.seconds,
     }
     with SandboxProcess(STATEMENT, allowance.seconds, allowance.spill_path) as process:
-        sources = [source for _, source in offer.sources]
+        sources = [source for _, source in tables.sources]
         answer = _Answer(process.channel, sources, allowance)
         try:
             process.channel.send(wire.REQUEST, pickle.dumps(request))
@@ -294,16 +297,18 @@ def run_in_sandbox(
             if process.is_interrupted:
                 raise interrupted() from None
             ended = explain_end(process.end(), allowance)
-            raise FilesUnread(ended) if offer.files else ended from None
+            raise FilesUnread(ended) if tables.files else ended from None
         except wire.TooLate:
             raise too_late(allowance) from None
         except wire.MessageTooLarge:
             raise too_much_memory(allowance) from None
         if failure is not None:
-            if offer.large and failure.get("class") == "ConversionException":
-                raise _too_large(offer.large)
-            error = explain_failure(failure, statement, offer.names, offer.files, allowance)
-            may_be_files = "files" in failure or (offer.files and failure.get("class") in _OF_FILES)
+            if tables.large and failure.get("class") == "ConversionException":
+                raise _too_large(tables.large)
+            error = explain_failure(failure, statement, tables.names, tables.files, allowance)
+            may_be_files = "files" in failure or (
+                tables.files and failure.get("class") in _OF_FILES
+            )
             raise FilesUnread(error) if may_be_files else error
     return Result.make(answer.columns, answer.types, answer.schema, answer.batches)
 
