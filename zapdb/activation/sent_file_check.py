@@ -38,6 +38,7 @@ from zapdb.migrations import (
 )
 from zapdb.migrations.check import check_files
 from zapdb.migrations.prove import require_proven
+from zapdb.migrations.undo import to_yaml
 from zapdb.sandbox.inside.bounds import end_after, give_up
 from zapdb.sandbox.inside.wire import ANSWER, DONE, FAILED, Channel
 
@@ -90,13 +91,16 @@ class ToldState(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ToldFile(msgspec.Struct, forbid_unknown_fields=True):
-    """A file; `structure` is that of its migration, if anything needs it."""
+    """A file; `structure` is that of its migration, if anything needs it. `changes` and `rollback`
+    are the same as YAML, with the reasons, which no structure has."""
 
     file: str
     number: int
     name: str
     summary: str = ""
     structure: bytes | None = None
+    changes: str = ""
+    rollback: str = ""
 
 
 Told = ToldCheck | ToldState | ToldFile
@@ -162,6 +166,7 @@ def _read(files: list[MigrationFile], request: Request) -> Iterator[ToldFile]:
         migration = read.get(file.number)
         if migration is not None:
             told.summary, told.structure = migration.summary, migration.structure
+            told.changes, told.rollback = to_yaml(migration.changes), to_yaml(migration.rollback)
         yield told
 
 

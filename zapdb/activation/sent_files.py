@@ -37,6 +37,7 @@ from zapdb.errors.plain import error_from_plain
 from zapdb.limits import MIGRATION_CHECK_MEMORY_SIZE_BYTES, MIGRATION_CHECK_SECONDS
 from zapdb.migrations import (
     Chain,
+    Migration,
     MigrationDirectory,
     MigrationFile,
     ParsedMigration,
@@ -49,6 +50,7 @@ from zapdb.migrations import (
 from zapdb.migrations.check import CheckedMigration, CheckedMigrations, check_files
 from zapdb.migrations.document import DocumentText
 from zapdb.migrations.prove import require_proven
+from zapdb.migrations.undo import to_yaml
 from zapdb.sandbox.inside import wire
 from zapdb.sandbox.processes import SandboxProcess
 
@@ -59,9 +61,11 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class CheckedFile(MigrationFile):
     """A file that a process of its own has read; `parsed` is what it says, unless what it says was
-    stored already."""
+    stored already. `changes` and `rollback` are its operations as YAML."""
 
     parsed: ParsedMigration | None = None
+    changes: str = ""
+    rollback: str = ""
 
     def parse(self, source: DocumentText) -> ParsedMigration:
         if self.parsed is None:
@@ -81,6 +85,13 @@ class GivenFiles:
     files: list[MigrationFile]
     wanted: list[MigrationFile]
     chain: Chain
+
+    def describe(self, migration: Migration) -> tuple[str, str]:
+        """The changes of a migration and their rollback, as YAML with their reasons."""
+        for file in self.wanted:
+            if isinstance(file, CheckedFile) and file.number == migration.number:
+                return file.changes, file.rollback
+        return to_yaml(migration.changes), to_yaml(migration.rollback)
 
 
 def check_all_files(directory: MigrationDirectory, *, with_lock: bool = True) -> CheckedMigrations:
@@ -163,7 +174,7 @@ def _read_file(path: Path, content: bytes, told: ToldFile, *, is_proven: bool) -
         except CorruptCatalog:
             raise _no_answer() from None
         parsed = replace(parsed, is_proven=is_proven)
-    return CheckedFile(told.number, told.name, path, content, parsed)
+    return CheckedFile(told.number, told.name, path, content, parsed, told.changes, told.rollback)
 
 
 def _stored_part(catalog: StoredPosition | None) -> StoredPart | None:

@@ -16,9 +16,13 @@ from zapdb.limits import SERVICE_ANSWER_SIZE_BYTES_MAX, SERVICE_REQUEST_SIZE_BYT
 from zapdb.service.keys import require_private
 
 PORT: Final = 7427
+ERROR_SIZE_BYTES_MAX: Final = 1024 * 1024
+"""What may be told of an error: up to 50 violations of a migration file, with their lines."""
 OPTIONS: Final = (
     ("grpc.max_send_message_length", SERVICE_REQUEST_SIZE_BYTES_MAX),
     ("grpc.max_receive_message_length", SERVICE_ANSWER_SIZE_BYTES_MAX),
+    ("grpc.max_metadata_size", ERROR_SIZE_BYTES_MAX),
+    ("grpc.absolute_max_metadata_size", ERROR_SIZE_BYTES_MAX),
 )
 
 

@@ -16,6 +16,7 @@ import grpc.aio
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.control import Target, catalog, cluster, settings
+from zapdb.control.migrations import comparing, planning
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
 from zapdb.service.client import connect as connect_here
@@ -105,6 +106,15 @@ class AsyncSettingsMethods(AsyncMethods):
     get_setting = remote_awaited(settings.get_setting)
 
 
+class AsyncMigrationMethods(AsyncMethods):
+    """Migrations: `directory` is a path on this machine, whose files are sent."""
+
+    check = remote_awaited(comparing.check)
+    status = remote_awaited(comparing.status)
+    diff = remote_awaited(comparing.diff)
+    plan = remote_awaited(planning.plan)
+
+
 class AsyncClient:
     """A service, for one tenant; an asynchronous context manager.
 
@@ -116,6 +126,7 @@ class AsyncClient:
         self.catalog = AsyncCatalogMethods(calls)
         self.cluster = AsyncClusterMethods(calls)
         self.settings = AsyncSettingsMethods(calls)
+        self.migrations = AsyncMigrationMethods(calls)
 
     async def __aenter__(self) -> AsyncClient:
         return self

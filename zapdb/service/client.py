@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -20,9 +21,12 @@ import grpc
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.control import Control, Target, catalog, cluster, method_name, settings
+from zapdb.control.migrations import comparing, planning
 from zapdb.errors import UsageError
+from zapdb.migrations import SentDirectory
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.methods import BY_FUNCTION, Method
+from zapdb.service.sent_directories import read_directory, split_files
 from zapdb.service.status import from_call
 
 P = ParamSpec("P")
@@ -55,23 +59,36 @@ class Calls:
             )
         bound = method.signature.bind(*args, **named)
         bound.apply_defaults()
-        request: Any = method.request.write(bound.arguments)
-        request.tenant = self.tenant_name
-        request.min_seq = self._seen
-        make = self.channel.unary_stream if method.is_stream else self.channel.unary_unary
-        stub = make(
+        requests = _list_requests(method, bound.arguments)
+        requests[0].tenant = self.tenant_name
+        requests[0].min_seq = self._seen
+        kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
+        stub = getattr(self.channel, "_".join(kinds))(
             method.path,
             request_serializer=method.request_class.SerializeToString,
             response_deserializer=method.answer_class.FromString,
         )
         metadata = self.address.metadata() if self._reads_token else self._metadata
-        return stub(request, metadata=metadata)
+        return stub(iter(requests) if method.sent else requests[0], metadata=metadata)
 
     def note(self, method: Method, answer: Any) -> Any:
         """Later calls see what this one has changed."""
         if method.changes:
             self._seen = max(self._seen, getattr(answer, "seq", None) or 0)
         return answer
+
+
+def _list_requests(method: Method, arguments: dict[str, Any]) -> list[Any]:
+    """The messages of a request: one, and those of the files that are sent with it."""
+    if method.sent is None:
+        return [method.request.write(arguments)]
+    directory = read_directory(arguments[method.sent])
+    named = SentDirectory(directory.path, ())
+    requests = [method.request.write({**arguments, method.sent: named})]
+    for files in split_files(directory.files):
+        part = {method.sent: {"files": [asdict(file) for file in files]}}
+        requests.append(method.request_class(**part))
+    return requests
 
 
 def find_method(function: Callable[..., Any]) -> Method:
@@ -182,6 +199,15 @@ class SettingsMethods(Methods):
     get_setting = remote(settings.get_setting)
 
 
+class MigrationMethods(Methods):
+    """Migrations: `directory` is a path on this machine, whose files are sent."""
+
+    check = remote(comparing.check)
+    status = remote(comparing.status)
+    diff = remote(comparing.diff)
+    plan = remote(planning.plan)
+
+
 class Client:
     """A service, for one tenant; safe to share between threads, and a context manager.
 
@@ -194,6 +220,7 @@ class Client:
         self.catalog = CatalogMethods(control)
         self.cluster = ClusterMethods(control)
         self.settings = SettingsMethods(control)
+        self.migrations = MigrationMethods(control)
 
     def __enter__(self) -> Client:
         return self

@@ -13,6 +13,8 @@ what:
 | `tuple`, `list`, `Sequence` | `repeated` |
 | `Mapping`, `dict` with keys of text or numbers | `map<string, …>`, `map<uint64, …>` |
 | `Json` | `string`: a text of JSON |
+| `MigrationDirectory` | the message of `SentDirectory` |
+| a class of errors | the message `Error` |
 | any of these, or None | the same, `optional` |
 """
 
@@ -36,6 +38,9 @@ from msgspec import Struct
 
 from zapdb.answers import public_name
 from zapdb.control import Json
+from zapdb.errors import ZapdbError
+from zapdb.migrations import MigrationDirectory, SentDirectory
+from zapdb.service.status import from_message, to_message
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -192,10 +197,14 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
 
 
 def _of_part(hint: Any, field: FieldDescriptor) -> MessageConversion:
+    if hint == MigrationDirectory:
+        hint = SentDirectory  # a service gets no other
     if get_origin(hint) is Annotated and hint not in SCALARS:
         hint = get_args(hint)[0]  # what is said of it bounds values, and not what they are
     if get_origin(hint) is Literal:
         hint = type(get_args(hint)[0])
+    if isinstance(hint, type) and issubclass(hint, ZapdbError):
+        return MessageConversion(to_message, from_message)
     if hint in SCALARS:
         if field.type not in SCALARS[hint]:
             raise Mismatch(f"{field.full_name} has no kind for {hint}")

@@ -20,6 +20,8 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog, cluster, settings
+from zapdb.control.migrations import comparing, planning
+from zapdb.migrations import MigrationDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
 
@@ -88,6 +90,12 @@ class Method:
         return typing.get_type_hints(self.function, include_extras=True)
 
     @cached_property
+    def sent(self) -> str | None:
+        """The parameter that is a directory of files, for whose sake requests are streams."""
+        names = self.signature.parameters
+        return next((name for name in names if self._hints[name] == MigrationDirectory), None)
+
+    @cached_property
     def is_stream(self) -> bool:
         return get_origin(self._hints["return"]) is Iterator
 
@@ -146,6 +154,10 @@ METHODS: Final = (
     Method(cluster.deregister, "cluster:join", changes=True),
     Method(settings.list_settings, "catalog:read", is_look_up=True),
     Method(settings.get_setting, "catalog:read", is_look_up=True),
+    Method(comparing.check, "migrate:plan"),
+    Method(comparing.status, "migrate:plan"),
+    Method(comparing.diff, "migrate:plan"),
+    Method(planning.plan, "migrate:plan"),
 )
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -46,12 +46,16 @@ from zapdb.service.guard import Guard, IncomingCall, incoming_call
 from zapdb.service.keys import KeyFile
 from zapdb.service.methods import METHODS, Method
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
+from zapdb.service.sent_directories import SentBounds
 from zapdb.service.status import fail
 
 if TYPE_CHECKING:  # grpc's own classes have no parameters
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
     from zapdb.catalog.cache import CatalogCache
+
+Given: TypeAlias = "bytes | AsyncIterator[bytes]"
+"""The message of a request, or the messages."""
 
 logger = logging.getLogger("zapdb.service")
 
@@ -231,16 +235,16 @@ class Server:
     # Calls
 
     def _handler(self, method: Method) -> Handler:
-        if method.is_stream:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(method))
-        return grpc.unary_unary_rpc_method_handler(self._answering(method))
+        kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
+        make: Callable[..., Handler] = getattr(grpc, f"{'_'.join(kinds)}_rpc_method_handler")
+        return make(self._streaming(method) if method.is_stream else self._answering(method))
 
-    def _answering(self, method: Method) -> Callable[[bytes, Context], Awaitable[bytes]]:
-        async def answer(raw: bytes, context: Context) -> bytes:
+    def _answering(self, method: Method) -> Callable[[Given, Context], Awaitable[bytes]]:
+        async def answer(raw: Given, context: Context) -> bytes:
             call = incoming_call()
             try:
-                request = self._enter(method, call, raw, context)
-                if method.is_look_up:
+                request = await self._receive(method, call, raw, context)
+                if method.is_look_up and isinstance(raw, bytes):
                     return await self._look_up(method, raw, request)
                 await self._see(request.min_seq)
                 answered: bytes = await self._do("task", lambda: self._answer(method, request))
@@ -252,12 +256,12 @@ class Server:
 
         return answer
 
-    def _streaming(self, method: Method) -> Callable[[bytes, Context], Awaitable[None]]:
-        async def send(raw: bytes, context: Context) -> None:
+    def _streaming(self, method: Method) -> Callable[[Given, Context], Awaitable[None]]:
+        async def send(raw: Given, context: Context) -> None:
             call = incoming_call()
             found: Iterator[Any] = iter(())
             try:
-                request = self._enter(method, call, raw, context)
+                request = await self._receive(method, call, raw, context)
                 await self._see(request.min_seq)
                 tenant = self._tenant_row(call.tenant)
                 found = await self._do("task", lambda: iter(self._start(method, request)))
@@ -278,16 +282,39 @@ class Server:
 
         return send
 
+    async def _receive(
+        self, method: Method, call: IncomingCall, raw: Given, context: Context
+    ) -> Any:
+        """The request of a call that is let in, with all the files that are sent with it; those of
+        a call that is refused are not read."""
+        if method.sent is None:
+            assert isinstance(raw, bytes)
+            return self._enter(method, call, raw, context)
+        request, bounds = None, SentBounds()
+        assert not isinstance(raw, bytes)
+        async for one in raw:
+            if request is None:
+                part = request = self._enter(method, call, one, context)
+            else:
+                part = _parse(method, one)
+            files = getattr(part, method.sent).files
+            bounds.add(files)
+            if part is not request:
+                getattr(request, method.sent).files.extend(files)
+                part.ClearField(method.sent)
+                if part.ByteSize():
+                    raise InvalidValue(
+                        "the messages after the first have files alone", method=call.path
+                    )
+        return request or self._enter(method, call, b"", context)
+
     def _enter(self, method: Method, call: IncomingCall, raw: bytes, context: Context) -> Any:
         """The request of a call that is let in."""
         try:
-            request = method.request_class.FromString(raw)
-        except DecodeError as error:
-            request = method.request_class()
-            self._guard.enter(call, context, request)
-            raise InvalidValue(
-                "the request is no message of its method", method=call.path, cause=str(error)
-            ) from None
+            request = _parse(method, raw)
+        except InvalidValue:
+            self._guard.enter(call, context, method.request_class())
+            raise
         self._guard.enter(call, context, request)
         return request
 
@@ -349,6 +376,15 @@ class Server:
 
 def _some_of(found: Iterator[Any]) -> Iterator[Any]:
     return islice(found, STREAMED_AT_ONCE)
+
+
+def _parse(method: Method, raw: bytes) -> Any:
+    try:
+        return method.request_class.FromString(raw)
+    except DecodeError as error:
+        raise InvalidValue(
+            "the request is no message of its method", method=method.path, cause=str(error)
+        ) from None
 
 
 def _read(method: Method, request: Any) -> dict[str, Any]:

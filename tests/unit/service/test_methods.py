@@ -38,6 +38,7 @@ def test_the_messages_have_the_fields_of_the_function(method: Method) -> None:
     assert method.request is not None  # they raise `Mismatch`
     assert method.answer is not None
     assert method.descriptor.server_streaming == method.is_stream
+    assert method.descriptor.client_streaming == (method.sent is not None)
 
 
 @pytest.mark.parametrize("path", PROTOS, ids=lambda path: path.stem)

@@ -16,7 +16,6 @@ from zapdb.jobs.migration_plan import (
     make_migration_plan,
 )
 from zapdb.migrations import Chain, Migration, MigrationDirectory
-from zapdb.migrations.undo import to_yaml
 
 SAMPLE_RECORDS = 500
 """Records on which a plan measures how long a conversion takes."""
@@ -65,11 +64,14 @@ class Plan:
 
 
 def plan(target: Target, directory: MigrationDirectory, sample: int = SAMPLE_RECORDS) -> Plan:
-    """What applying the pending migrations will do; nothing is changed."""
+    """What applying the pending migrations will do; nothing is changed.
+
+    The time of a conversion is measured on `sample` records; 0 means `SAMPLE_RECORDS`.
+    """
     catalog = target.catalog_if_any()
     if catalog is not None:
         require_no_ongoing_rollback(catalog)
-    return plan_files(target, catalog, read_given(directory, catalog), sample)
+    return plan_files(target, catalog, read_given(directory, catalog), sample or SAMPLE_RECORDS)
 
 
 def plan_files(
@@ -78,9 +80,15 @@ def plan_files(
     """The plan to apply files that were read."""
     if catalog is None:
         migrations = read.chain.migrations
-        return _describe_plan(0, MigrationPlan(migrations, _all_created(read.chain), ()))
-    made = make_migration_plan(target.storage, catalog, read.chain, sample)
-    return _describe_plan(catalog.position, made)
+        made = MigrationPlan(migrations, _all_created(read.chain), ())
+    else:
+        made = make_migration_plan(target.storage, catalog, read.chain, sample)
+    return Plan(
+        0 if catalog is None else catalog.position,
+        tuple(_describe_migration(migration, read) for migration in made.migrations),
+        tuple(map(_describe_table, made.tables)),
+        made.older,
+    )
 
 
 def _all_created(chain: Chain) -> tuple[TablePlan, ...]:
@@ -88,23 +96,13 @@ def _all_created(chain: Chain) -> tuple[TablePlan, ...]:
     return tuple(TablePlan(table.name, "created", 0, 0, (), None) for table in tables)
 
 
-def _describe_plan(position: int, made: MigrationPlan) -> Plan:
-    return Plan(
-        position,
-        tuple(map(_describe_migration, made.migrations)),
-        tuple(map(_describe_table, made.tables)),
-        made.older,
-    )
-
-
-def _describe_migration(migration: Migration) -> PlannedMigration:
+def _describe_migration(migration: Migration, read: GivenFiles) -> PlannedMigration:
     return PlannedMigration(
         migration.number,
         migration.label,
         migration.summary,
         migration.waits_for_nodes,
-        to_yaml(migration.changes),
-        to_yaml(migration.rollback),
+        *read.describe(migration),
     )
 
 
