@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.program import ADD_AGE, INDEX_AGE, PEOPLE, SPLIT_NAME, Result, run_here
-from tests.contract.test_service_commands import run_well, serving, settle
+from tests.contract.test_service_commands import run_well, settle
+from tests.services import serving_process
 from tests.support import PostgresServer
 from tests.unit.activation.test_sent_files import BOMB
 
@@ -88,7 +89,8 @@ def place(
         run_well("migrate", "up", "-d", address, "-m", str(root / "first"))
         run_well("tenant", "create", "behind", "-d", address)
         run_well("migrate", "up", "-d", address, "-m", str(root / "stored"))
-        known[server] = Place(address, ended.enter_context(serving(address)), root)
+        at, _ = ended.enter_context(serving_process(address))
+        known[server] = Place(address, f"grpc://{at}", root)
     return known[server]
 
 
