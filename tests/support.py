@@ -36,6 +36,7 @@ from zapdb.database import Database
 from zapdb.errors import StorageError, ZapdbError
 from zapdb.jobs.job_status import read_table_statuses
 from zapdb.jobs.range_work import _RangeRun
+from zapdb.jobs.repair import repair_schemas
 from zapdb.limits import CATALOG, POSTGRESQL_RELEASE_MIN
 from zapdb.records import decode_prefix
 from zapdb.storage import Connection, Storage, TransactionMode, connect
@@ -445,6 +446,11 @@ def assert_revisions_are_known(storage: Storage) -> int:
                     found, _ = decode_prefix(value, 0)
                     assert found >= revision, f"{key.hex()}: {found}, and not {revision}"
     return len(facts)
+
+
+def are_schemas_whole(storage: Storage) -> bool:
+    """Whether the rows from which schemas are loaded are what the stored migrations make."""
+    return not repair_schemas(storage, dry_run=True)
 
 
 def advance_clock(monkeypatch: pytest.MonkeyPatch, storage: Storage, seconds: float) -> None:

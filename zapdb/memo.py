@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
@@ -41,3 +42,23 @@ class Memo(Generic[Key, Made]):
             while len(self._made) > self.most:
                 self._made.pop(next(iter(self._made)), None)
         return made
+
+
+class MadeWhenRead(Mapping[Key, Made]):
+    """A mapping that is made when something reads it, and once."""
+
+    def __init__(self, make: Callable[[], Mapping[Key, Made]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Mapping[Key, Made]:
+        return self._make()
+
+    def __getitem__(self, key: Key) -> Made:
+        return self._made[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)

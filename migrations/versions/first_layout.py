@@ -1,5 +1,5 @@
-"""The first layout: catalog, counters, sequences, migrations, schema history, archives, blobs,
-zones, ranges, commit tokens, the change log, and the manifest of the history store.
+"""The first layout: catalog, counters, sequences, migrations, schemas, schema history, archives,
+blobs, zones, ranges, commit tokens, the change log, and the manifest of the history store.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
 that an earlier commit made is told apart, and refused by name.
@@ -8,7 +8,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0026"
+revision = "0027"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -85,6 +85,12 @@ def upgrade() -> None:
         sa.Column("stored_by", sa.Text, nullable=False),
         sa.Column("rolled_back_at", sa.BigInteger),
         sa.Column("rolled_back_by", sa.Text),
+    )
+    op.create_table(
+        "zapdb_schemas",
+        sa.Column("table_number", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("migration", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("content", sa.LargeBinary, nullable=False),
     )
     op.create_table(
         "zapdb_schema_history",
@@ -330,6 +336,7 @@ def downgrade() -> None:
         "blobs",
         "zones",
         "schema_history",
+        "schemas",
         "migrations",
         "catalog_versions",
         "sequences",

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+import zapdb
 from tests.bench.databases import Bench, opened
 from tests.bench.measure import Row, take_turns
+from tests.bench.processor import spend_turns
 
-STORED = 1_000
+LENGTHS = (50, 500, 2_000)
 TABLES = 20
 SECONDS = 0.150
-ROUNDS = 9
+GROWTH = 1.3
+"""How many times as long an open may take with the longest chain as with the shortest."""
+ROUNDS = 15
 
 
 def run(bench: Bench) -> list[Row]:
-    migrations = bench.migrations("open")
-    for number in range(STORED):
-        migrations.add(_change(number))
-    address = bench.address("sqlite", "open")
-    with opened(address, migrations) as database:
-        assert database.position == STORED
+    lengths = LENGTHS[: 2 if bench.quick else None]
+    chains = []
+    for stored in lengths:
+        migrations, address = (
+            bench.migrations(f"open{stored}"),
+            bench.address("sqlite", f"o{stored}"),
+        )
+        for number in range(stored):
+            migrations.add(_change(number))
+        with opened(address, migrations) as database:
+            assert database.position == stored
+        chains.append((address, migrations))
 
-    def open_and_close() -> None:
-        with opened(address, migrations):
+    def open_bare(address: str) -> None:
+        zapdb.open(address).close()
+
+    bare = spend_turns(ROUNDS, None, *(partial(open_bare, address) for address, _ in chains))
+    rows = [
+        Row(
+            f"open, {stored:,} stored migrations, processor, SQLite",
+            f"{lengths[0]} of them",
+            spent.processor,
+            bare[0].processor,
+            ("≤", GROWTH),
+        )
+        for stored, spent in zip(lengths[1:], bare[1:], strict=True)
+    ]
+
+    def open_with_files() -> None:
+        with opened(*chains[-1]):
             pass
 
-    (ours,) = take_turns(ROUNDS, open_and_close)
-    return [
-        Row(
-            f"open, {STORED:,} stored migrations, SQLite",
-            "the time allowed",
-            ours,
-            SECONDS,
-            ("≤", 1),
-        )
-    ]
+    (ours,) = take_turns(ROUNDS, open_with_files)
+    work = f"open, {lengths[-1]:,} stored migrations and all files, SQLite"
+    return [*rows, Row(work, "the time allowed", ours, SECONDS, ("≤", 1))]
 
 
 def _change(number: int) -> str:

@@ -46,6 +46,7 @@ def test_what_is_whole(current: Project) -> None:
             }
         ],
         "held": [],
+        "schemas_repaired": False,
         "repairs": None,
     }
 
@@ -123,6 +124,25 @@ def test_index_entries_are_repaired_after_asking(current: Project) -> None:
     assert data_of(current) == before
     again = current.run("verify", "--repair", "--yes", "--json")
     assert (again.status, again.json["repairs"]) == (0, [])
+
+
+def test_schemas_are_repaired_where_the_database_does_not_open(current: Project) -> None:
+    before = data_of(current)
+    current.sql("UPDATE zapdb_schemas SET content = x'00' WHERE table_number = 1")
+    refused = current.run("verify")
+    assert refused.status == 1
+    assert "the tables that a stored migration leads to can't be read" in refused.err
+    assert "run `zapdb verify --repair`" in refused.err
+    dry = current.run("verify", "--repair", "--dry-run")
+    assert dry.out == "schemas have to be made anew of the stored migrations\n"
+    repaired = current.run("verify", "--repair", "--yes")
+    assert repaired.status == 0
+    assert repaired.out.startswith("made schemas anew of the stored migrations\n")
+    after = data_of(current)
+    assert after.pop("zapdb_catalog_versions") > before.pop("zapdb_catalog_versions")
+    assert after == before
+    again = current.run("verify", "--repair", "--yes", "--json").json
+    assert (again["ok"], again["schemas_repaired"]) == (True, False)
 
 
 def test_dry_run_and_yes_belong_to_repair(current: Project) -> None:

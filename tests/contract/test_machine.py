@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 import zapdb
 from tests.contract.model import Key, Model, Row
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
-from tests.support import PostgresServer, assert_revisions_are_known, make_place
+from tests.support import PostgresServer, are_schemas_whole, assert_revisions_are_known, make_place
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster.leases import Owner
@@ -321,6 +321,10 @@ class Life(RuleBasedStateMachine):
     @invariant()
     def no_range_is_noted_with_a_revision_above_its_records(self) -> None:
         assert_revisions_are_known(self.db._storage)
+
+    @invariant()
+    def the_rows_of_schemas_are_what_the_migrations_make(self) -> None:
+        assert are_schemas_whole(self.db._storage)
 
     @invariant()
     def what_is_read_is_what_the_model_says(self) -> None:

@@ -181,14 +181,12 @@ def test_a_database_with_a_changed_structure_is_refused_or_read(
         refused = error_of(lambda: zapdb.open(workspace.address, read_only=True).close())
         with contextlib.closing(connect(workspace.address)) as storage:
             found = error_of(lambda storage=storage: verify_tenant(storage, 1))
-        if isinstance(refused, IncompatibleVersion):  # the mutant is of a later version
-            assert type(found) is IncompatibleVersion
+        assert refused is None  # what the tables are stands apart from the migrations
+        if isinstance(found, IncompatibleVersion):  # the mutant is of a later version
             seen["later"] += 1
             continue
-        assert refused is None or isinstance(refused, CorruptionError)
         assert found is None or isinstance(found, CorruptionError)
-        assert refused is None or found is not None
-        seen[type(refused).__name__] += 1
+        seen[type(found).__name__] += 1
     set_structure(workspace, number, structure, digest)
     assert error_of(lambda: zapdb.open(workspace.address, read_only=True).close()) is None
     assert seen["CorruptCatalog"] > 5

@@ -32,6 +32,7 @@ from tests.strategies import (
     values_of,
 )
 from tests.zoned import ZONES
+from zapdb.catalog.stored_schemas import OUTLINE, list_changed_parts
 from zapdb.errors import BlobMissing, CorruptRecord
 from zapdb.migrations import Chain, Migration, NumberAllocator, read_stored, resolve
 from zapdb.migrations.canonical_migration import to_structure
@@ -50,7 +51,7 @@ from zapdb.records import (
     encode_prefix,
     held,
 )
-from zapdb.schema import Field, Schema, TableSchema, bytes_without_numbers
+from zapdb.schema import Field, Schema, TableSchema, bytes_without_numbers, read_schema
 from zapdb.values import List, String
 from zapdb.values.blob import encode_inline_or_blob
 
@@ -132,6 +133,15 @@ def test_rule_06_what_is_stored_reads_as_what_was_resolved(chain: Chain) -> None
         assert read == given_
         assert read.after == given_.after
         assert (read.structure, read.digest) == (given_.structure, given_.digest)
+
+
+@moderate
+@given(chains(archives=True))
+def test_rule_06_the_newest_parts_of_a_schema_are_the_schema(chain: Chain) -> None:
+    parts: dict[int, bytes] = {}
+    for migration in chain.migrations:
+        parts |= list_changed_parts(migration.before, migration.after)
+        assert read_schema(parts[OUTLINE], parts) == migration.after
 
 
 @moderate

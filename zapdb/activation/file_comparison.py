@@ -26,7 +26,7 @@ class FileComparison:
 
 
 def compare_files(
-    files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
+    files: list[MigrationFile], stored: Sequence[StoredMigration], chain: Chain
 ) -> FileComparison:
     """Raise `MigrationConflict` at the first file that differs from its stored migration.
 
@@ -61,12 +61,12 @@ def resolve_stored(file: MigrationFile, row: StoredMigration, chain: Chain) -> M
     return resolve(file.parse(file.read()), before, numbers)
 
 
-def _differ_in_start(files: list[MigrationFile], stored: list[StoredMigration]) -> bool:
+def _differ_in_start(files: list[MigrationFile], stored: Sequence[StoredMigration]) -> bool:
     return bool(stored) and files[0].number != stored[0].number
 
 
 def _compare_squash(
-    files: list[MigrationFile], stored: list[StoredMigration], chain: Chain
+    files: list[MigrationFile], stored: Sequence[StoredMigration], chain: Chain
 ) -> None:
     """Compare files and stored migrations of which one begins with a squash of the other."""
     if files[0].number > stored[0].number:

@@ -75,7 +75,7 @@ def _compare_file(
     try:
         row = rows.get(file.number)
         if row is None or file.is_squash() != bool(row.replaces):
-            compare_files([file], list(catalog.stored), catalog.chain)
+            compare_files([file], catalog.stored, catalog.chain)
         else:
             compare_files([file], [row], catalog.chain)
     except MigrationError as conflict:

@@ -1,15 +1,19 @@
 """The active schema of a tenant: an immutable tenant catalog, loaded whole and replaced after a
 change.
 
-Tables, fields and types are derived from the chain and the tenant's position; the revisions come
-from the schema history, the states of indexes and constraints from the catalog's rows. The
-tenant catalog carries the catalog version that it was loaded under; a statement that sees another
-one reloads it (rule 8).
+Tables, fields and types are those that the stored migrations lead to at the tenant's position: they
+stand in rows (`catalog.stored_schemas`). The revisions come from the schema history, the states of
+indexes and constraints from the catalog's rows. Loading takes no longer for a longer chain:
+migrations, and earlier revisions of tables, are read when something asks for them. The tenant
+catalog carries the catalog version that it was loaded under; a statement that sees another one
+reloads it (rule 8).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any
 
 from zapdb.activation.descriptors import (
@@ -30,21 +34,28 @@ from zapdb.catalog.row_kinds import (
     Tenant,
     row_key,
 )
-from zapdb.catalog.schema_history import RevisionEntry, is_on_chain, read_entries
+from zapdb.catalog.schema_history import (
+    RevisionEntry,
+    is_on_chain,
+    read_entries,
+    read_newest,
+)
 from zapdb.catalog.settings import ANY
 from zapdb.catalog.stored_migrations import (
-    StoredMigration,
+    StoredChain,
+    StoredMigrations,
     find_chain_state,
-    list_stored,
-    read_chain,
+    find_id,
 )
+from zapdb.catalog.stored_schemas import load_schema
 from zapdb.catalog.stored_settings import read_history_settings
 from zapdb.catalog.zone_numbers import load_zones
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
+from zapdb.memo import MadeWhenRead
 from zapdb.migrations import Chain
-from zapdb.schema import TableSchema, canonical_bytes
-from zapdb.storage import Connection
+from zapdb.schema import Schema, TableSchema, canonical_bytes
+from zapdb.storage import Connection, Storage
 from zapdb.storage.cells import as_number, reading
 from zapdb.storage.statements import catalog_version_sql
 from zapdb.values import Zones
@@ -62,8 +73,8 @@ class TableDescriptor:
     schema: TableSchema
     revision: int
     layout_revision: int
-    origins: dict[int, int] = field(hash=False)
-    layouts: dict[int, int] = field(hash=False)
+    origins: Mapping[int, int] = field(hash=False)
+    layouts: Mapping[int, int] = field(hash=False)
     """The layout revision of each revision, those of rolled-back migrations too."""
     indexes: tuple[IndexDescriptor, ...]
     constraints: tuple[ConstraintDescriptor, ...] = ()
@@ -73,6 +84,10 @@ class TableDescriptor:
     def __repr__(self) -> str:
         indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
         return f"<table {self.schema.name!r}: revision {self.revision}{indexes}>"
+
+    def has_layout_of(self, revision: int) -> bool:
+        """Whether records of a revision are known to have the present layout."""
+        return revision == self.revision or self.layouts.get(revision) == self.layout_revision
 
     @property
     def unvalidated(self) -> tuple[ConstraintDescriptor, ...]:
@@ -102,8 +117,8 @@ class TenantCatalog:
     position: int
     rolling_back: OngoingRollback | None
     chain_state: ChainState
-    stored: tuple[StoredMigration, ...]
-    chain: Chain
+    stored: StoredMigrations = field(hash=False)
+    chain: Chain = field(hash=False)
     """All stored migrations; they are active up to `position`."""
     tables: dict[str, TableDescriptor] = field(hash=False)
     zones: Zones
@@ -117,6 +132,13 @@ class TenantCatalog:
         """Return whether the catalog has this version and this chain. Nothing of it changes
         without another version."""
         return (self.version, self.chain_state) == (version, state)
+
+    def read_whole(self) -> None:
+        """Read the migrations and the schema history now: not while the gate is held, or after the
+        database is closed."""
+        len(self.chain.migrations)
+        for descriptor in self.tables.values():
+            len(descriptor.origins)
 
     def table(self, name: str) -> TableDescriptor:
         found = self.tables.get(name)
@@ -160,32 +182,31 @@ def _load_tenant_catalog(
             raise UnknownName("the tenant was removed", tenant=tenant)
         if known.is_as(version, chain_state):
             return known
-    stored, chain = _load_chain(connection, chain_state, known)
-    if position > chain.end:
+    if position > chain_state.stored_end:
         raise CorruptCatalog(
             "the tenant's position is beyond the stored migrations",
             position=position,
-            stored=chain.end,
+            stored=chain_state.stored_end,
         )
-    entries: dict[int, list[RevisionEntry]] = {}
-    for entry in read_entries(connection, tenant):
-        entries.setdefault(entry.table_number, []).append(entry)
+    stored, chain = _open_chain(connection, chain_state, known)
+    schema = _load_schema(connection, chain_state, chain, position)
+    newest = read_newest(connection, tenant)
     if not isinstance(found, CatalogCache):
         found = SomeRows.read(connection, (IndexRow, ConstraintRow, SettingRow), ANY, tenant)
     indexes = {row.key: row for row in found.list(IndexRow, tenant)}
     constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
     recorded = read_history_settings(found, tenant)
-    ongoing = _find_ongoing_rollback(chain_state, chain, position, entries)
+    ongoing = _find_ongoing_rollback(chain_state, chain, position, newest)
+    log = _RevisionLog(connection.storage, tenant, newest, chain, ongoing)
     tables = {}
-    for table in chain.schema_at(position):
-        logged = entries.get(table.number, [])
-        _check_entries(table, logged)
+    for table in schema:
+        last = _require_entry(table, newest.get(table.number))
         tables[table.name] = TableDescriptor(
             table,
-            logged[-1].revision,
-            logged[-1].layout_revision,
-            _find_origins(table, logged, chain, ongoing),
-            {entry.revision: entry.layout_revision for entry in logged},
+            last.revision,
+            last.layout_revision,
+            MadeWhenRead(partial(log.find_origins, table.number)),
+            MadeWhenRead(partial(log.find_layouts, table.number)),
             _index_descriptors(tenant, table, indexes),
             _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
@@ -242,30 +263,75 @@ def _find_tenant(found: LoadedRows, version: Any, tenant: int) -> Tenant:
     return row
 
 
-def _load_chain(
+def _open_chain(
     connection: Connection, state: ChainState, known: TenantCatalog | None
-) -> tuple[tuple[StoredMigration, ...], Chain]:
-    """Return the stored migrations and their chain; migrations in `known` are not read again."""
-    if known is not None and known.chain_state.newest_id == state.newest_id:
+) -> tuple[StoredMigrations, StoredChain]:
+    """Return the stored migrations and their chain, which are read when they are needed; migrations
+    in `known` are not read again."""
+    if known is None or not isinstance(known.chain, StoredChain):
+        stored = StoredMigrations(connection.storage, state)
+        return stored, StoredChain(stored, state.stored_end)
+    if known.chain_state.newest_id == state.newest_id:
         return known.stored, known.chain
-    stored = tuple(list_stored(connection, state))
-    ids = [m.id for m in stored]
-    if known is not None and [m.id for m in known.stored] == ids[: len(known.stored)]:
-        return stored, read_chain(stored[len(known.stored) :], known.chain)
-    return stored, read_chain(stored)
+    stored = StoredMigrations(connection.storage, state, known.stored)
+    return stored, StoredChain(stored, state.stored_end, known.chain)
+
+
+def _load_schema(
+    connection: Connection, state: ChainState, chain: StoredChain, position: int
+) -> Schema:
+    if position and not chain.knows(position):
+        loaded = load_schema(connection, find_id(connection, state, position))
+        chain.note_schema(position, loaded)
+    return chain.schema_at(position) if position else Schema()
+
+
+class _RevisionLog:
+    """The schema history of a tenant up to its newest entries, read when something asks for an
+    earlier revision than these."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        tenant: int,
+        newest: dict[int, RevisionEntry],
+        chain: Chain,
+        ongoing: OngoingRollback | None,
+    ) -> None:
+        self._storage, self._tenant = storage, tenant
+        self._newest = {number: entry.revision for number, entry in newest.items()}
+        self._chain, self._ongoing = chain, ongoing
+
+    def find_origins(self, table: int) -> dict[int, int]:
+        return _find_origins(table, self._entries.get(table, []), self._chain, self._ongoing)
+
+    def find_layouts(self, table: int) -> dict[int, int]:
+        return {entry.revision: entry.layout_revision for entry in self._entries.get(table, [])}
+
+    @cached_property
+    def _entries(self) -> dict[int, list[RevisionEntry]]:
+        found: dict[int, list[RevisionEntry]] = {}
+        for entry in self._storage.read_now(self._read):
+            require_known("record", entry.record_format, revision=entry.revision)
+            if entry.revision <= self._newest.get(entry.table_number, 0):
+                found.setdefault(entry.table_number, []).append(entry)
+        return found
+
+    def _read(self, connection: Connection) -> list[RevisionEntry]:
+        return list(read_entries(connection, self._tenant))
 
 
 def _find_ongoing_rollback(
-    state: ChainState, chain: Chain, position: int, entries: dict[int, list[RevisionEntry]]
+    state: ChainState, chain: Chain, position: int, newest: dict[int, RevisionEntry]
 ) -> OngoingRollback | None:
     number = state.rolling_back
     if number is None or position < number:
         return None
     before, after = chain.schema_at(number - 1), chain.schema_at(number)
     revisions = {
-        table.number: entries[table.number][-1].revision + 1
+        table.number: newest[table.number].revision + 1
         for table in after
-        if before.table_active_or_archived(table.number) is not None and entries.get(table.number)
+        if before.table_active_or_archived(table.number) is not None and table.number in newest
     }
     return OngoingRollback(number, revisions)
 
@@ -297,28 +363,30 @@ def _constraint_descriptors(
     return tuple(states)
 
 
-def _check_entries(table: TableSchema, entries: list[RevisionEntry]) -> None:
-    """Raise `CorruptCatalog` if a table's schema history does not end with the active schema."""
-    if not entries:
+def _require_entry(table: TableSchema, newest: RevisionEntry | None) -> RevisionEntry:
+    """Return the newest entry; raise `CorruptCatalog` if a table's schema history does not end with
+    the active schema."""
+    if newest is None:
         raise MissingSchemaHistory(
             "an active table has no schema history",
             table=table.name,
             hint="open the database or run `zapdb catalog revisions`; both begin one",
         )
-    if entries[-1].schema_bytes != canonical_bytes(table):
+    if newest.schema_bytes != canonical_bytes(table):
         raise CorruptCatalog(
             "the schema history of a table does not end at its active schema",
             table=table.name,
-            entries=len(entries),
-            hint="zapdb_migrations or zapdb_schema_history was tampered with: restore both from a "
-            "backup",
+            revision=newest.revision,
+            hint="somebody wrote to the database beside zapdb: run `zapdb verify --repair`, which "
+            "makes the active schema anew from the stored migrations; if that does not help, "
+            "restore zapdb_migrations and zapdb_schema_history from a backup",
         )
-    for entry in entries:
-        require_known("record", entry.record_format, table=table.name, revision=entry.revision)
+    require_known("record", newest.record_format, table=table.name, revision=newest.revision)
+    return newest
 
 
 def _find_origins(
-    table: TableSchema, entries: list[RevisionEntry], chain: Chain, ongoing: OngoingRollback | None
+    table: int, entries: list[RevisionEntry], chain: Chain, ongoing: OngoingRollback | None
 ) -> dict[int, int]:
     """Return the position of each revision's records, if it is known."""
     # Revisions with one layout have one origin, also those whose own migration was rolled back: it
@@ -332,6 +400,6 @@ def _find_origins(
         for entry in entries
         if entry.layout_revision in positions
     }
-    if ongoing is not None and table.number in ongoing.revisions:
-        origins[ongoing.revisions[table.number]] = ongoing.number - 1
+    if ongoing is not None and table in ongoing.revisions:
+        origins[ongoing.revisions[table]] = ongoing.number - 1
     return origins

@@ -132,7 +132,7 @@ def migrate_up(
             catalog = load_tenant_catalog(connection, tenant)
             rolled_back = rolled_back_digests(connection)
         require_no_ongoing_rollback(catalog)
-        pending = compare_files(files, list(catalog.stored), catalog.chain).pending
+        pending = compare_files(files, catalog.stored, catalog.chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
             require_schema_changes_allowed(storage.connection(), tenant, also_of_chain=True)
@@ -152,8 +152,9 @@ def migrate_up(
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
             for one, provisional in zip(parsed, added, strict=True):
                 task = _Application(one, provisional.drawn, (lease, mine), catalog)
-                done.append(_apply(storage, tenant, task))
-                on_applied(done[-1])
+                applied, catalog = _apply(storage, tenant, task)
+                done.append(applied)
+                on_applied(applied)
     if blocked is not None or any(not applied.active for applied in done):
         target = wanted[-1].number if wanted else target
         done += await_activation(storage, tenant, target, wait_seconds, on_applied=on_applied)
@@ -185,7 +186,7 @@ def _ends_when_done(
         if catalog is known or catalog.chain_state.rolling_back is not None:
             return
         known = catalog
-        pending = compare_files(files, list(catalog.stored), catalog.chain).pending
+        pending = compare_files(files, catalog.stored, catalog.chain).pending
         is_left = any(choice.includes(file.number) for file in pending)
         target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
         if not is_left and catalog.position >= target:
@@ -239,12 +240,16 @@ class _Application:
     known: TenantCatalog
 
 
-def _apply(storage: Storage, tenant: int, task: _Application) -> AppliedMigration:
-    """Store, activate and log one migration, in one transaction."""
+def _apply(
+    storage: Storage, tenant: int, task: _Application
+) -> tuple[AppliedMigration, TenantCatalog]:
+    """Store, activate and log one migration, in one transaction; returns also the catalog before
+    it, of which the next one reads what is new."""
     catalog = task.known
     if not is_catalog_unchanged(storage.connection(), catalog):  # else it is loaded under the gate
         with storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, tenant, catalog)
+    catalog.read_whole()
     started = time.perf_counter()
     with storage.transaction(TransactionMode.DDL) as connection:
         leases.check(connection, *task.leases)
@@ -264,7 +269,7 @@ def _apply(storage: Storage, tenant: int, task: _Application) -> AppliedMigratio
     applied = AppliedMigration(migration.number, migration.label, tuple(tables), seconds, active)
     if active:
         _log(tenant, applied)
-    return applied
+    return applied, catalog
 
 
 def _log(tenant: int, applied: AppliedMigration) -> None:
@@ -319,6 +324,7 @@ def _jump(
         if target <= catalog.position:
             return None, blocked
         require_schema_changes_allowed(connection, tenant)
+    catalog.read_whole()
     warm_dataset_fingerprints(catalog.chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(TransactionMode.DDL) as connection:

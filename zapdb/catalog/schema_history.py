@@ -194,7 +194,23 @@ def read_entries(
         f"SELECT {_ENTRY_COLUMNS} FROM zapdb_schema_history WHERE {condition}"
         " ORDER BY table_number, revision"
     )
-    for row in checked(ENTRY_COLUMNS, found):
+    return _as_entries(checked(ENTRY_COLUMNS, found))
+
+
+def read_newest(connection: Connection, tenant: int) -> dict[int, RevisionEntry]:
+    """Return the newest entry of each of a tenant's tables, by table number."""
+    found = connection.fetch_all(
+        f"SELECT {', '.join(f'h.{column.name}' for column in ENTRY_COLUMNS)}"
+        " FROM zapdb_schema_history AS h JOIN (SELECT table_number, max(revision) AS revision"
+        f" FROM zapdb_schema_history WHERE tenant = {int(tenant)} GROUP BY table_number) AS newest"
+        " ON h.table_number = newest.table_number AND h.revision = newest.revision"
+        f" WHERE h.tenant = {int(tenant)}"
+    )
+    return {entry.table_number: entry for entry in _as_entries(checked(ENTRY_COLUMNS, found))}
+
+
+def _as_entries(found: Iterable[Any]) -> Iterator[RevisionEntry]:
+    for row in found:
         values = [*row]
         values[4] = int.from_bytes(values[4], "big")
         yield RevisionEntry(*values)

@@ -1,15 +1,21 @@
 """The stored migrations: read, verified by their digests, and added.
 
 A stored migration is its canonical structure with its digest, and the numbers that were allocated
-to it. The digest is computed again at every open. A mismatch is corruption, never a conflict.
+to it. The digest is computed again whenever it is read. A mismatch is corruption, never a conflict.
+
+Opening a database does not read them: what the tables are is in rows of its own (`stored_schemas`).
+`StoredMigrations` and `StoredChain` read them when something asks, such as a file to compare, a
+stale record, or a process that is served an older schema. They are read as they were when the
+newest of them was stored, whatever has been stored or rolled back since.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cached_property, partial
+from typing import Any, Final, overload
 
 import cbor2
 import sqlalchemy as sa
@@ -18,11 +24,12 @@ from msgspec import structs
 from zapdb.catalog import principal, rows
 from zapdb.catalog.cache import LoadedRows
 from zapdb.catalog.row_kinds import ChainState
-from zapdb.errors import CorruptCatalog
+from zapdb.catalog.stored_schemas import StoredSchema, delete_schema, store_schema
+from zapdb.errors import CatalogChanged, CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.schema import Schema
-from zapdb.storage import Connection
-from zapdb.storage.cells import as_text, checked, reading
+from zapdb.storage import Connection, Storage
+from zapdb.storage.cells import as_number, as_text, checked, reading
 from zapdb.storage.fixed_tables import MIGRATIONS, has_word_sql
 from zapdb.values.json import dumps
 
@@ -97,6 +104,95 @@ def source_hash(source: bytes) -> bytes:
     return hashlib.sha256(source).digest()
 
 
+class StoredMigrations(Sequence[StoredMigration]):
+    """The stored migrations in order, up to the one that was the newest; read when they are
+    needed.
+
+    Raises `CorruptCatalog` then, and `CatalogChanged` if the database is another one by now."""
+
+    def __init__(
+        self, storage: Storage, state: ChainState, before: StoredMigrations | None = None
+    ) -> None:
+        self._storage, self._state = storage, state
+        self._before: StoredMigrations | None = before
+        if before is not None and not before.is_read:
+            self._before = before._before
+        """Earlier ones that are read: only what was stored since is read then."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether they are in memory."""
+        return "_rows" in vars(self)
+
+    def __iter__(self) -> Iterator[StoredMigration]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, at: int) -> StoredMigration: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[StoredMigration]: ...
+    def __getitem__(self, at: int | slice) -> StoredMigration | Sequence[StoredMigration]:
+        return self._rows[at]
+
+    @cached_property
+    def _rows(self) -> tuple[StoredMigration, ...]:
+        before, self._before = self._before, None
+        known = () if before is None else before._rows
+        return tuple(self._storage.read_now(partial(list_up_to, state=self._state, known=known)))
+
+
+class StoredChain(Chain):
+    """The chain of the stored migrations; they are read and resolved when something asks for more
+    than the end of the chain and the schemas that are known."""
+
+    def __init__(
+        self, stored: StoredMigrations, end: int, before: StoredChain | None = None
+    ) -> None:
+        super().__init__()
+        self.stored, self._end = stored, end
+        self._known: dict[int, Schema] = {}
+        self._before: StoredChain | None = before
+        if before is not None and not before.is_read:
+            self._before = before._before
+        """An earlier one that is read: its migrations are not read again if it goes on."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the migrations are in memory."""
+        return "_read" in vars(self)
+
+    @property
+    def migrations(self) -> tuple[Migration, ...]:
+        return self._read
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    def knows(self, position: int) -> bool:
+        """Whether the schema at a position can be told without reading anything."""
+        return self.is_read or position in self._known
+
+    def note_schema(self, position: int, schema: Schema) -> None:
+        """Keep a schema that was loaded without the migrations."""
+        self._known[position] = schema
+
+    def schema_at(self, position: int) -> Schema:
+        known = self._known.get(position)
+        return super().schema_at(position) if known is None else known
+
+    @cached_property
+    def _read(self) -> tuple[Migration, ...]:
+        before, self._before = self._before, None
+        known = () if before is None else tuple(one.id for one in before.stored)
+        if before is None or tuple(one.id for one in self.stored[: len(known)]) != known:
+            return read_chain(self.stored).migrations
+        return read_chain(self.stored[len(known) :], before).migrations
+
+
 class CounterAllocator(NumberAllocator):
     """Draws numbers from the database's counters, in the transaction that stores the migration.
 
@@ -130,7 +226,44 @@ def list_stored(connection: Connection, state: ChainState) -> list[StoredMigrati
     an end that differs from the chain's row."""
     is_stored = has_word_sql(MIGRATIONS.c.state, STORED)
     stored = connection.fetch_all(f"{_SELECT} WHERE {is_stored} ORDER BY number")
-    found = [_verify(row) for row in checked(_COLUMNS, stored)]
+    return _require_whole([_verify(row) for row in checked(_COLUMNS, stored)], state)
+
+
+def list_up_to(
+    connection: Connection, state: ChainState, known: Sequence[StoredMigration] = ()
+) -> list[StoredMigration]:
+    """Return the stored migrations as they were when the newest of `state` was stored: others may
+    have been stored since, and some of them rolled back. `known` ones are not read again.
+
+    Raises `CatalogChanged` if a backup was restored that does not have it, and `CorruptCatalog`.
+    """
+    if not known and read_chain_state(connection).newest_id == state.newest_id:
+        return list_stored(connection, state)
+    after = known[-1].id if known else 0
+    mark = connection.storage.placeholder
+    rows = connection.fetch_all(
+        f"{_SELECT} WHERE id > {mark} AND id <= {mark} ORDER BY id", (after, state.newest_id)
+    )
+    found = list(known)
+    for migration in map(_verify, checked(_COLUMNS, rows)):
+        # It takes the place of one that was rolled back before, and so do those behind that.
+        while found and (migration.replaces or found[-1].number >= migration.number):
+            found.pop()
+        found.append(migration)
+    while found and found[-1].number > state.stored_end:  # rolled back, and nothing stored since
+        found.pop()
+    if (found[-1].id if found else 0) == state.newest_id:
+        return _require_whole(found, state)
+    if known:  # of another history of the database
+        return list_up_to(connection, state)
+    raise CatalogChanged(
+        "the database has other migrations than when its catalog was read",
+        stored_end=state.stored_end,
+        hint="a backup was restored: run the operation again",
+    )
+
+
+def _require_whole(found: list[StoredMigration], state: ChainState) -> list[StoredMigration]:
     start = found[0].number if found and found[0].replaces else 1
     for expected, migration in enumerate(found, start):
         if migration.number != expected:
@@ -149,6 +282,33 @@ def list_stored(connection: Connection, state: ChainState) -> list[StoredMigrati
             hint="zapdb_migrations or zapdb_catalog was tampered with: restore both from a backup",
         )
     return found
+
+
+def pair_stored(stored: Iterable[StoredMigration], chain: Chain) -> list[StoredSchema]:
+    """Return what rows of `stored_schemas` are made of: each stored migration with its schemas."""
+    return [
+        (row.number, row.name, row.id, made.before, made.after)
+        for row, made in zip(stored, chain.migrations, strict=True)
+    ]
+
+
+def find_id(connection: Connection, state: ChainState, number: int) -> int:
+    """Return the id of the stored migration with a number; raises `CorruptCatalog`."""
+    if number == state.stored_end:
+        return state.newest_id
+    mark = connection.storage.placeholder
+    found = connection.fetch_all(
+        f"SELECT id FROM zapdb_migrations WHERE number = {mark}"
+        f" AND {has_word_sql(MIGRATIONS.c.state, STORED)}",
+        (number,),
+    )
+    if len(found) != 1:
+        raise CorruptCatalog(
+            "a stored migration is missing",
+            number=number,
+            hint="the zapdb_migrations table was tampered with: restore it from a backup",
+        )
+    return as_number(found[0][0])
 
 
 def _verify(row: Sequence[Any]) -> StoredMigration:
@@ -263,11 +423,13 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
         f"INSERT INTO zapdb_migrations ({', '.join(written)}) VALUES ({marks})",
         [*written.values()],
     )
+    store_schema(connection, id, migration.before, migration.after)
     rows.put(connection, ChainState(migration.number, id, migration.digest, None))
 
 
 def mark_rolled_back(connection: Connection, number: int) -> None:
     """Remove the newest migration from the chain, inside a DDL transaction."""
+    delete_schema(connection, read_chain_state(connection).newest_id)
     connection.core_execute(
         sa.update(MIGRATIONS)
         .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)

@@ -201,7 +201,7 @@ def _check_pending(
         require_no_ongoing_rollback(catalog)
         chain, pending = (
             catalog.chain,
-            compare_files(files, list(catalog.stored), catalog.chain).pending,
+            compare_files(files, catalog.stored, catalog.chain).pending,
         )
     wanted = [file for file in pending if to is None or file.number <= to]
     checked = resolve_files(wanted, chain, provisional_numbers())

@@ -211,8 +211,11 @@ class ServedTenantOptions(ServedDatabaseOptions, TenantOptions):
 
 
 def read_tenant_catalog(storage: Storage, name: str | None = None) -> TenantCatalog:
-    """The tenant catalog of the tenant with the name."""
+    """The tenant catalog of the tenant with the name, with its migrations: commands name them,
+    also when the database is closed."""
     connection = storage.connection()
     check_level(connection)
     number = find_tenant(connection, find_tenant_name(name)).number
-    return schema_history_recovery.load_or_recover(storage, number)
+    catalog = schema_history_recovery.load_or_recover(storage, number)
+    catalog.read_whole()
+    return catalog

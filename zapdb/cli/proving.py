@@ -91,7 +91,7 @@ def _try_records(
 
 def _pending(directory: Path, catalog: TenantCatalog) -> Sequence[Migration]:
     """Return the migrations that are not active yet, stored or not."""
-    files = compare_files(list_files(directory), list(catalog.stored), catalog.chain).pending
+    files = compare_files(list_files(directory), catalog.stored, catalog.chain).pending
     chain = resolve_files(files, catalog.chain, provisional_numbers())
     return chain.after(catalog.position)
 

@@ -19,7 +19,7 @@ from zapdb.jobs import Job
 from zapdb.jobs.job_run import JobReport, Runner
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.known_revisions import forget_wrong_ranges
-from zapdb.jobs.repair import IndexRepair, repair_indexes
+from zapdb.jobs.repair import IndexRepair, repair_indexes, repair_schemas
 from zapdb.jobs.tenant_verification import (
     BlobsReport,
     TableReport,
@@ -50,11 +50,12 @@ def verify_command(
 ) -> int:
     """Check that migrations, schema histories, records, indexes, constraints and blobs are intact.
 
-    Stored migrations must match their digests, and the files if a directory is given. Each entry of
-    a schema history must match its fingerprint and the migrations. Every record and every archived
-    value must decode, every index must have exactly the entries of its records, and no large value
-    may be missing. Exit status 1 if there is a problem. Blobs that no record owns are counted;
-    `zapdb sweep` removes them.
+    Stored migrations must match their digests, and the files if a directory is given. The schemas
+    from which databases are opened must be what the migrations make, and each entry of a schema
+    history must match its fingerprint and the migrations. Every record and every archived value
+    must decode, every index must have exactly the entries of its records, and no large value may be
+    missing. Exit status 1 if there is a problem. Blobs that no record owns are counted; `zapdb
+    sweep` removes them.
 
     Tables are verified by jobs, which `zapdb jobs` shows, pauses and throttles: each batch is read
     in a snapshot of its own, beside readers and writers. What was interrupted goes on where it
@@ -63,24 +64,28 @@ def verify_command(
 
     With `--repair`, index entries that are missing are made anew, and entries that no record has
     are removed, after a confirmation; then everything is checked again. Wrong notes about the
-    revisions of records are forgotten. Records and large values are never changed: restore what is
-    lost from a backup.
+    revisions of records are forgotten, and schemas that differ from what the migrations make are
+    made anew, also if the database does not open with them. Records and large values are never
+    changed: restore what is lost from a backup.
 
     With `--json`: `{ok, migrations, files_compared, blobs: {blobs, unowned}, tables: [{table,
     records, revisions, entries, building, problem_count, problems}], held: [{id, table, reason}],
-    repairs}`; `blobs` is null if a record can't be read, because it may own any blob; `held` are
-    the jobs that are not at their end; `repairs` is `[{table, index, missing, wrong, refused_count,
-    refused}]`, or null without `--repair`, which needs `--yes` or `--dry-run` then.
+    schemas_repaired, repairs}`; `blobs` is null if a record can't be read, because it may own any
+    blob; `held` are the jobs that are not at their end; `schemas_repaired` tells whether schemas
+    were made anew, or would be in a dry run; `repairs` is `[{table, index, missing, wrong,
+    refused_count, refused}]`, or null without `--repair`, which needs `--yes` or `--dry-run` then.
     """
     if (dry_run or confirmation.yes) and not repair:
         raise UsageError("--dry-run and --yes belong to --repair", hint="add --repair")
     directory = find_migrations_if_any(migrations)
     with (
         engine.runner() as runner,
-        options.opened() as (storage, catalog),
+        options.with_rows() as storage,
     ):
+        schemas_repaired = repair and _repair_schemas(storage, output, dry_run=dry_run)
+        catalog = options.read_catalog(storage)
         if directory is not None:
-            compare_files(list_files(directory), list(catalog.stored), catalog.chain)
+            compare_files(list_files(directory), catalog.stored, catalog.chain)
         verification = Verification(storage, catalog, runner, output)
         reports = verification.run(anew=from_start)
         repairs: list[IndexRepair] | None = None
@@ -111,10 +116,19 @@ def verify_command(
             "blobs": blobs,
             "tables": reports,
             "held": verification.held_to_json(),
+            "schemas_repaired": schemas_repaired,
             "repairs": repairs,
         }
     )
     return status
+
+
+def _repair_schemas(storage: Storage, output: Output, *, dry_run: bool) -> bool:
+    if not repair_schemas(storage, dry_run=dry_run):
+        return False
+    done = "schemas have to be made anew" if dry_run else "made schemas anew"
+    output.write((done, "yellow" if dry_run else "green"), " of the stored migrations")
+    return True
 
 
 def _is_needed(repairs: list[IndexRepair]) -> bool:

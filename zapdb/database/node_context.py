@@ -99,7 +99,7 @@ def prepare_tenant(
         require_no_ongoing_rollback(catalog)
     pending: tuple[MigrationFile, ...] = ()
     if known is None or catalog.stored is not known.stored:
-        pending = compare_files(files.migrations, list(catalog.stored), catalog.chain).pending
+        pending = compare_files(files.migrations, catalog.stored, catalog.chain).pending
     if pending and files.apply == "auto":
         assert files.directory is not None
         with suppress(ActivationPending):  # waited for below, if it is needed
@@ -121,6 +121,8 @@ def prepare_tenant(
     if files.served_position is not None and files.served_position < catalog.position:
         settings = read_settings(storage.connection(), tenant)
         require_served(catalog, files.served_position, settings.get("served_window"))
+    if not pending:
+        return catalog, {}
     resolved = resolve_files(pending, catalog.chain, provisional_numbers())
     return catalog, {m.number: m.digest for m in resolved.after(catalog.chain.end)}
 
@@ -143,7 +145,7 @@ def prepare_tenant_read_only(
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
         settings = read_settings(connection, tenant)
-    pending = compare_files(files.migrations, list(catalog.stored), catalog.chain).pending
+    pending = compare_files(files.migrations, catalog.stored, catalog.chain).pending
     if files.served_position is not None:
         if files.served_position > catalog.chain.end:
             raise _pending(pending[0].label, len(pending), storage)

@@ -4,6 +4,9 @@ What is wrong is found page by page, in snapshots that hold up nobody. It is loo
 repaired, while all writers are kept out, some hundred entries at a time: so what a writer has just
 changed is never taken for a fault. Wrong entries go first, since they may hold a unique key.
 
+The rows from which the active schema is loaded are made anew of the stored migrations, which their
+digests vouch for: all at once, under the gate.
+
 Nothing is repaired that is not understood: records that can't be read and their entries, indexes
 that this process can't read, unique keys that two records have. Records and large values are never
 changed.
@@ -16,13 +19,20 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.errors import CorruptionError, UnknownZone
+from zapdb.catalog.stored_migrations import (
+    list_stored,
+    pair_stored,
+    read_chain,
+    read_chain_state,
+)
+from zapdb.catalog.stored_schemas import StoredSchema, check_schemas, rebuild_schemas
+from zapdb.errors import CorruptCatalog, CorruptionError, UnknownZone
 from zapdb.jobs.exclusive import ExclusiveWork, ProgressReporter, working_on
 from zapdb.limits import BATCH_RECORDS_MAX, PAGE_RECORDS_MAX, VIOLATIONS_SHOWN_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.entry_statements import unpack_entry
-from zapdb.storage.statements import fetch_in
+from zapdb.storage.statements import fetch_in, raise_catalog_version
 from zapdb.tables.indexes import BoundTable, IndexMaintainer
 
 Row = tuple[bytes, bytes]
@@ -32,6 +42,34 @@ Found = tuple[list[Row], bytes, int, int]
 many rows and bytes it has."""
 Find = Callable[[Connection, BoundTable, IndexMaintainer, bytes | None], Found]
 """(…, after) → the next page."""
+
+
+def repair_schemas(storage: Storage, *, dry_run: bool = False) -> bool:
+    """Make the rows of zapdb_schemas anew if they are not what the stored migrations make; returns
+    whether they are not. Raises `CorruptCatalog` if the migrations themselves are damaged."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        if _are_schemas_intact(connection):
+            return False
+    if dry_run:
+        return True
+    with storage.transaction(TransactionMode.DDL) as connection:
+        rebuild_schemas(connection, _read_stored(connection))
+        raise_catalog_version(connection)
+    return True
+
+
+def _read_stored(connection: Connection) -> list[StoredSchema]:
+    stored = list_stored(connection, read_chain_state(connection))
+    return pair_stored(stored, read_chain(stored))
+
+
+def _are_schemas_intact(connection: Connection) -> bool:
+    stored = _read_stored(connection)
+    try:
+        check_schemas(connection, stored)
+    except CorruptCatalog:
+        return False
+    return True
 
 
 @dataclass(slots=True)

@@ -1,7 +1,8 @@
 """Verification of a tenant: every record decodes, and every index holds exactly the entries of its
 records.
 
-Every stored migration can be activated and rolled back.
+Every stored migration can be activated and rolled back, and the rows from which the active schema
+is loaded are what the migrations make.
 
 Every record satisfies the validated checks and references.
 
@@ -26,6 +27,8 @@ from dataclasses import dataclass
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.catalog.row_kinds import Job
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
+from zapdb.catalog.stored_migrations import pair_stored
+from zapdb.catalog.stored_schemas import check_schemas
 from zapdb.errors import CorruptionError, JobError
 from zapdb.jobs.blob_sweep import count_blobs
 from zapdb.jobs.findings import merge_findings
@@ -76,7 +79,7 @@ def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
     """Check all tables of a tenant in one snapshot, in memory that does not grow with them."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
-        check_migrations(catalog)
+        check_migrations(connection, catalog)
         found = {
             table.number: _verify_table(connection, catalog, table)
             for table in list_tables_with_records(connection, catalog)
@@ -84,10 +87,12 @@ def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
         return _report(connection, catalog, found)
 
 
-def check_migrations(catalog: TenantCatalog) -> None:
-    """Raise unless every stored migration can be activated and rolled back."""
+def check_migrations(connection: Connection, catalog: TenantCatalog) -> None:
+    """Raise unless every stored migration can be activated and rolled back, and zapdb_schemas is
+    what they make."""
     for migration in catalog.chain.migrations:
         migration.check()
+    check_schemas(connection, pair_stored(catalog.stored, catalog.chain))
 
 
 def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> Findings:
@@ -126,7 +131,7 @@ def verify_by_jobs(
     it, raises `JobError` if an operator holds one of them back.
     """
     with storage.transaction(TransactionMode.READ) as connection:
-        check_migrations(load_tenant_catalog(connection, tenant))
+        check_migrations(connection, load_tenant_catalog(connection, tenant))
     planned, found = plan_verification(storage, tenant, anew=anew), dict[int, Findings]()
     for job in planned:
         if read_progress(storage.connection(), job.id).read:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Violation
 from zapdb.limits import COMPILED_MAX, MIGRATIONS_MAX
-from zapdb.memo import Memo
+from zapdb.memo import MadeWhenRead, Memo
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import NumberAllocator
@@ -79,27 +80,24 @@ class MigrationFile:
         return parse_document(read_document(source), source, self.number, self.name)
 
 
-def _new_memo() -> Memo[Any, Any]:
-    return Memo(COMPILED_MAX)
-
-
-@dataclass(frozen=True)
 class Chain:
-    """Migrations in order, each resolved on the schema that those before it make.
+    """Migrations in order, each resolved on the schema that those before it make; immutable.
 
     The first has the number 1, or is a squash that stands for all migrations up to its own number.
     """
 
-    migrations: tuple[Migration, ...] = ()
-    _conversion_plans: Memo[tuple[int, int, int], ConversionPlan] = field(
-        default_factory=_new_memo, compare=False, repr=False
-    )
-    _archived: Memo[int, dict[int, Field]] = field(
-        default_factory=_new_memo, compare=False, repr=False
-    )
-    _programs: Memo[tuple[int, int, int, Zones], Conversion] = field(
-        default_factory=_new_memo, compare=False, repr=False
-    )
+    def __init__(self, migrations: tuple[Migration, ...] = ()) -> None:
+        self._migrations = migrations
+        self._conversion_plans = Memo[tuple[int, int, int], ConversionPlan](COMPILED_MAX)
+        self._archived = Memo[int, Mapping[int, Field]](COMPILED_MAX)
+        self._programs = Memo[tuple[int, int, int, Zones], Conversion](COMPILED_MAX)
+
+    def __repr__(self) -> str:
+        return f"<chain of migrations up to {self.end}>"
+
+    @property
+    def migrations(self) -> tuple[Migration, ...]:
+        return self._migrations
 
     @property
     def start(self) -> int:
@@ -116,6 +114,8 @@ class Chain:
 
     def after(self, position: int) -> tuple[Migration, ...]:
         """The migrations with higher numbers."""
+        if position >= self.end:
+            return ()
         return self.migrations[max(position - self.start, 0) :]
 
     def schema_at(self, position: int) -> Schema:
@@ -155,9 +155,10 @@ class Chain:
         assert table is not None
         return table
 
-    def archived_fields(self, table: int) -> dict[int, Field]:
+    def archived_fields(self, table: int) -> Mapping[int, Field]:
         """Every field of the table whose values any migration archives, by number."""
-        return self._archived.get(table, lambda: self._find_archived(table))
+        find = partial(self._find_archived, table)
+        return self._archived.get(table, lambda: MadeWhenRead(find))
 
     def _find_archived(self, table: int) -> dict[int, Field]:
         found: dict[int, Field] = {}

@@ -4,7 +4,9 @@ from zapdb.schema.canonical_schema import (
     bytes_without_numbers,
     canonical_bytes,
     fingerprint,
+    outline_bytes,
     read_canonical_bytes,
+    read_schema,
     type_bytes_without_numbers,
 )
 from zapdb.schema.model import (
@@ -46,7 +48,9 @@ __all__ = [
     "compare_tables",
     "find_now",
     "fingerprint",
+    "outline_bytes",
     "read_canonical_bytes",
+    "read_schema",
     "type_bytes_without_numbers",
     "types_in",
 ]

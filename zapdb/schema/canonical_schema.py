@@ -15,6 +15,11 @@ numbers included:
     foreign key  [field, what happens on delete]
     archived  [field, number of the migration that dropped it]
 
+A whole schema is its outline and the bytes of its tables, active or archived:
+
+    outline  [format, [number of a table…], [type…], [[number of an archived table, number of the
+             migration that dropped it]…]]
+
 Numbers differ between databases, so the fingerprint is taken over the same arrays with fields named
 and numbers left out (rule 4). What is archived is no part of it either.
 """
@@ -22,7 +27,8 @@ and numbers left out (rule 4). What is archived is no part of it either.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final, get_args
 
 import cbor2
@@ -34,6 +40,7 @@ from zapdb.formats import LEVELS, require_known, require_word
 from zapdb.schema.model import (
     NO_DEFAULT,
     ArchivedField,
+    ArchivedTable,
     Check,
     Field,
     ForeignKey,
@@ -41,6 +48,7 @@ from zapdb.schema.model import (
     Index,
     IndexComponent,
     OnDelete,
+    Schema,
     TableSchema,
     find_now,
 )
@@ -127,7 +135,7 @@ def bytes_without_numbers(table: TableSchema) -> bytes:
 def read_canonical_bytes(data: bytes) -> TableSchema:
     """Raises `CorruptCatalog` on bytes that `canonical_bytes` did not write, and
     `IncompatibleVersion` on those of a later release."""
-    try:
+    with _reading("the bytes of a table schema can't be read"):
         version, number, name, key, fields, indexes, checks, foreign_keys, archived = cbor2.loads(
             data
         )
@@ -147,6 +155,43 @@ def read_canonical_bytes(data: bytes) -> TableSchema:
         )
         if canonical_bytes(table) != data:
             raise ValueError("not in the canonical form")
+        return table
+
+
+def outline_bytes(schema: Schema) -> bytes:
+    """Everything of a schema but its tables, as bytes; `read_schema` gives back an equal one."""
+    return dumps(
+        [
+            SCHEMA_FORMAT,
+            [table.number for table in schema],
+            [_describe_type(kind, with_numbers=True) for kind in schema.types],
+            [[archived.table.number, archived.archived_by] for archived in schema.archived],
+        ]
+    )
+
+
+def read_schema(outline: bytes, tables: Mapping[int, bytes]) -> Schema:
+    """The schema of an outline; `tables` has the bytes of each table by its number, and may have
+    others. Raises `CorruptCatalog`."""
+    with _reading("the outline of a schema can't be read"):
+        version, numbers, types, archived = cbor2.loads(outline)
+        require_known("schema", version)
+        read = {number: read_canonical_bytes(tables[number]) for number in numbers}
+        schema = Schema(
+            tuple(read.values()),
+            tuple(kind for kind in map(_read_type, types) if isinstance(kind, Enum | Struct)),
+            tuple(ArchivedTable(read_canonical_bytes(tables[at]), by) for at, by in archived),
+        )
+        if outline_bytes(schema) != outline:
+            raise ValueError("not in the canonical form")
+        return schema
+
+
+@contextmanager
+def _reading(message: str) -> Iterator[None]:
+    """Raise `CorruptCatalog` for what bytes that were not written so lead to."""
+    try:
+        yield
     except (
         ValueError,
         TypeError,
@@ -157,10 +202,7 @@ def read_canonical_bytes(data: bytes) -> TableSchema:
         RecursionError,
         cbor2.CBORError,
     ) as error:
-        raise CorruptCatalog(
-            "the bytes of a table schema can't be read", cause=repr(error)
-        ) from error
-    return table
+        raise CorruptCatalog(message, cause=repr(error)) from error
 
 
 def type_bytes_without_numbers(kind: Enum | Struct) -> bytes:

@@ -368,9 +368,11 @@ def find_now(plain: Any, kind: ValueType) -> Now | None:
 
     The zone may be one that the time zone data in use lack.
     """
+    if not isinstance(plain, str) or not plain.startswith("now"):
+        return None
     if isinstance(kind, Timestamp) and plain == "now":
         return Now()
-    if isinstance(kind, ZonedTimestamp) and isinstance(plain, str) and plain.startswith("now "):
+    if isinstance(kind, ZonedTimestamp) and plain.startswith("now "):
         return Now(plain.removeprefix("now "))
     return None
 

@@ -10,6 +10,7 @@ record of the table is stale; until then, another conversion across the drop ove
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from zapdb.limits import PAGE_RECORDS_MAX
@@ -28,29 +29,38 @@ class ArchiveStatements:
     """The statements on the archived fields of one table of one tenant."""
 
     def __init__(self, records: RecordStatements, fields: Collection[int]) -> None:
-        self.fields = tuple(sorted(fields))
+        self._given = fields
         self._records = records
-        mark = records.storage.placeholder
-        # No field has the number 0, and a list of none is not for PostgreSQL.
-        tenant, numbers = records.tenant, ", ".join(map(str, map(int, self.fields or (0,))))
-        mine = f"tenant = {tenant} AND field IN ({numbers})"
+        mark, tenant = records.storage.placeholder, records.tenant
         self._insert_sql = (
             f"INSERT INTO zapdb_archives VALUES ({tenant}, {mark}, {mark}, {mark})"
             " ON CONFLICT (tenant, field, key) DO UPDATE SET value = excluded.value"
-        )
-        # One statement reads as of one moment, so the archived values belong to the record that it
-        # reads.
-        self._load_sql = (
-            f"SELECT field, value FROM zapdb_archives WHERE {mine} AND key = {mark}"
-            f" UNION ALL SELECT NULL, value FROM {records.name}"
-            f" WHERE tenant = {tenant} AND key = {mark}"
         )
         self._consume_sql = (
             f"DELETE FROM zapdb_archives WHERE tenant = {tenant}"
             f" AND field = {mark} AND key = {mark}"
         )
-        self._load_many_sql = (
-            f"SELECT key, field, value FROM zapdb_archives WHERE {mine} AND key IN"
+
+    @cached_property
+    def fields(self) -> tuple[int, ...]:
+        """The numbers of the archived fields, which take a look at all migrations to tell."""
+        return tuple(sorted(self._given))
+
+    @cached_property
+    def _mine(self) -> str:
+        # No field has the number 0, and a list of none is not for PostgreSQL.
+        numbers = ", ".join(map(str, map(int, self.fields or (0,))))
+        return f"tenant = {self._records.tenant} AND field IN ({numbers})"
+
+    @cached_property
+    def _load_sql(self) -> str:
+        # One statement reads as of one moment, so the archived values belong to the record that it
+        # reads.
+        records, mark = self._records, self._records.storage.placeholder
+        return (
+            f"SELECT field, value FROM zapdb_archives WHERE {self._mine} AND key = {mark}"
+            f" UNION ALL SELECT NULL, value FROM {records.name}"
+            f" WHERE tenant = {records.tenant} AND key = {mark}"
         )
 
     def insert(self, connection: Connection, rows: Iterable[ArchiveRow]) -> None:
@@ -85,10 +95,11 @@ class ArchiveStatements:
         """Return the archived values of several records, by key and field number."""
         found: dict[bytes, dict[int, bytes]] = {}
         mark = self._records.storage.placeholder
+        sql = f"SELECT key, field, value FROM zapdb_archives WHERE {self._mine} AND key IN"
         for start in range(0, len(keys) if self.fields else 0, _KEYS_PER_STATEMENT):
             some = keys[start : start + _KEYS_PER_STATEMENT]
             marks = ", ".join([mark] * len(some))
-            for key, field, value in connection.fetch_all(f"{self._load_many_sql} ({marks})", some):
+            for key, field, value in connection.fetch_all(f"{sql} ({marks})", some):
                 found.setdefault(as_bytes(key), {})[as_number(field)] = as_bytes(value)
         return found
 

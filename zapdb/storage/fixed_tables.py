@@ -155,6 +155,16 @@ MIGRATIONS = Table(
 )
 """Every migration ever stored, exactly; `state` is stored or rolled_back."""
 
+SCHEMAS = Table(
+    "zapdb_schemas",
+    METADATA,
+    Column("table_number", BigInteger, primary_key=True, autoincrement=False),
+    Column("migration", BigInteger, primary_key=True, autoincrement=False),
+    Column("content", LargeBinary, nullable=False),
+)
+"""What each stored migration, by its id, has changed: the new schema of each table, and under the
+table number 0 which tables and types there are. Compressed by zlib."""
+
 SCHEMA_HISTORY = Table(
     "zapdb_schema_history",
     METADATA,

@@ -38,6 +38,7 @@ logger = logging.getLogger("zapdb.storage")
 
 T = TypeVar("T")
 _NUMBERS: Final = itertools.count(1)
+_CHANGES_CATALOG: Final = (TransactionMode.DDL, TransactionMode.CATALOG)
 
 
 class Storage:
@@ -149,6 +150,14 @@ class Storage:
         if failed:
             raise failed[0]
         return made[0]
+
+    def read_now(self, read: Callable[[Connection], T]) -> T:
+        """Call it in a transaction that sees what the caller's transaction may have written of the
+        catalog: in that one, if it changes the schema, else in one of its own."""
+        connection = self.pool.known_connection()
+        if connection is not None and connection.mode in _CHANGES_CATALOG:
+            return read(connection)
+        return self.read_in_own_transaction(read)
 
     @contextmanager
     def writing_as_another_process(self) -> Iterator[None]:

@@ -167,8 +167,7 @@ def execute_discard(connection: Connection, bound: BoundTable, key: bytes, store
         archive = {f: v for f, v in stored_archive.items() if f in bound.archived}
         change = LoggedChange(before, None, encode_archive(archive))
         append_change(connection, principal.current(), place, change)
-    if bound.archives.fields:
-        bound.archives.delete_many(connection, [key])
+    bound.archives.delete_many(connection, [key])
     for index in bound.indexes:
         if index.has_entries:  # else their table may be gone, too
             index.entries.delete_of(connection, key)

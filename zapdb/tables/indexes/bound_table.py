@@ -313,6 +313,8 @@ def make_reader_of(
     archives = ArchiveStatements(records, catalog.chain.archived_fields(number))
 
     def find_program(revision: int) -> Conversion | None:
+        if position == catalog.position and descriptor.has_layout_of(revision):
+            return None  # which takes no look at the migrations
         if revision in descriptor.origins:
             return compile_program(catalog, descriptor, target, position, revision)
         return compile_from_newer(storage, catalog, target, position, revision)

@@ -219,10 +219,9 @@ def _write_attachments(connection: Connection, plan: WritePlan) -> None:
         bound.archives.consume(connection, plan.restored)
     if plan.archived:
         bound.archives.insert(connection, plan.archived)
-    if bound.archives.fields:
-        gone = [key for key, _, after in plan.records if after is None]
-        if gone:
-            bound.archives.delete_many(connection, gone)
+    gone = [key for key, _, after in plan.records if after is None]
+    if gone:
+        bound.archives.delete_many(connection, gone)
 
 
 # Index entries
