@@ -482,6 +482,9 @@ class PostgreSQL(StorageEngine):
                     failure = error
         except psycopg.Error as error:
             failure = failure or error  # the first says what went wrong, and the other follows
+        finally:
+            if driver.pgconn.pipeline_status:  # it was interrupted where a pipeline begins or ends
+                driver.close()
         try:
             if failure is not None:
                 raise failure
