@@ -1,5 +1,6 @@
 """The first layout: catalog, counters, sequences, migrations, schemas, schema history, archives,
-blobs, zones, ranges, commit tokens, the change log, and the manifest of the history store.
+blobs, zones, ranges, commit tokens, the change log, the manifest of the history store, and what
+services were called for.
 
 Until the first release it is changed in place, and gets the next number each time: so a database
 that an earlier commit made is told apart, and refused by name.
@@ -8,7 +9,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0027"
+revision = "0028"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -308,6 +309,27 @@ def upgrade() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("doubt", sa.Text),
     )
+    op.create_table(
+        "zapdb_calls",
+        sa.Column("id", sa.LargeBinary, primary_key=True),
+        sa.Column("called_at", sa.BigInteger, nullable=False),
+        sa.Column("principal", sa.Text, nullable=False),
+        sa.Column("method", sa.Text, nullable=False),
+        sa.Column("tenant", sa.Text, nullable=False),
+        sa.Column("tables", sa.Text, nullable=False),
+        sa.Column("status", sa.Text, nullable=False),
+        sa.Column("duration_us", sa.BigInteger, nullable=False),
+    )
+    op.create_index("zapdb_calls_by_time", "zapdb_calls", ["called_at", "id"])
+    op.create_table(
+        "zapdb_requests",
+        sa.Column("principal", sa.Text, primary_key=True),
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("request", sa.LargeBinary, nullable=False),
+        sa.Column("owner", sa.Text, nullable=False),
+        sa.Column("answer", sa.LargeBinary),
+        sa.Column("expires_at", sa.BigInteger, nullable=False),
+    )
     if op.get_bind().dialect.name == "postgresql":
         op.execute(sa.schema.CreateSequence(sa.Sequence("zapdb_commit_order")))
     else:
@@ -318,6 +340,8 @@ def downgrade() -> None:
     if op.get_bind().dialect.name == "postgresql":
         op.execute(sa.schema.DropSequence(sa.Sequence("zapdb_commit_order")))
     for table in (
+        "requests",
+        "calls",
         "history_eras",
         "history_erasures",
         "history_files",

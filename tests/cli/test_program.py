@@ -132,6 +132,7 @@ def test_these_are_the_commands() -> None:
         "reindex run",
         "reindex status",
         "shell",
+        "catalog calls",
         "serve",
         "spark package",
         "token issue",

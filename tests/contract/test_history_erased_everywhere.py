@@ -105,6 +105,11 @@ NEVER = {
     "zapdb_probes.job",
     "zapdb_probes.worker",
     "zapdb_probes.owner",
+    *(
+        f"zapdb_calls.{name}"
+        for name in ("id", "principal", "method", "tenant", "tables", "status")
+    ),
+    *(f"zapdb_requests.{name}" for name in ("principal", "key", "request", "owner", "answer")),
     "zapdb_commit_tokens.id",
     "zapdb_commit_tokens.owner",
     "zapdb_transactions.principal",

@@ -107,7 +107,7 @@ def test_a_look_up_sees_a_change_at_last_and_with_its_seq_at_once(
         assert found.catalog.list_tables().position == 1
         workspace.write(2, ADD_COLOR)
         db = workspace.open()
-        found._calls._seen = db.admin.catalog_seq()
+        found._calls._seen[0] = db.admin.catalog_seq()
         assert found.catalog.list_tables().position == 2
 
 

@@ -19,7 +19,12 @@ from zapdb.errors import (
     UsageError,
     suggest,
 )
-from zapdb.limits import ACTIVATION_WAIT_SECONDS, MIGRATIONS_MAX, SWEEP_AGE_SECONDS
+from zapdb.limits import (
+    ACTIVATION_WAIT_SECONDS,
+    CALL_LOG_RETENTION_SECONDS,
+    MIGRATIONS_MAX,
+    SWEEP_AGE_SECONDS,
+)
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import TransactionMode
 
@@ -37,6 +42,7 @@ HISTORY_FLUSH_SECONDS: Final = "history_store_flush_seconds"
 HISTORY_CHECKPOINT_PERCENT: Final = "history_checkpoint_percent"
 HISTORY_GRACE_SECONDS: Final = "history_grace_seconds"
 HISTORY_RETENTION: Final = "history_retention_seconds"
+CALL_LOG_RETENTION: Final = "call_log_retention_seconds"
 CHANGE_LOG_RETENTION: Final = "change_log_retention_seconds"
 ON_DATASET_CHANGE: Final = "on_dataset_change"
 ANY: Final = "*"
@@ -257,6 +263,15 @@ SETTINGS: Final[dict[str, Setting]] = {
             (),
             "For how many seconds the change log keeps what the history store has in files: "
             "the process that follows the store prunes older changes once a day. 0: for good.",
+            IntegerRange(0, 10_000_000_000),
+        ),
+        Setting(
+            CALL_LOG_RETENTION,
+            str(CALL_LOG_RETENTION_SECONDS),
+            DATABASE,
+            (),
+            "For how many seconds the call log keeps what `zapdb serve` was called for. 0: for "
+            "good, up to its bound of a million calls.",
             IntegerRange(0, 10_000_000_000),
         ),
         Setting(

@@ -80,6 +80,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "fingerprint": "catalog.catalog_fingerprint_command",
             "revisions": "revisions.catalog_revisions_command",
             "prune": "revisions.catalog_prune_command",
+            "calls": "call_log.catalog_calls_command",
         },
     ),
     "convert": CommandGroup(

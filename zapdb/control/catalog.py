@@ -19,6 +19,7 @@ from zapdb.activation.inspection import find_entry, read_labels, read_log, read_
 from zapdb.activation.pinned_fingerprints import find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.answers import hidden
+from zapdb.catalog.calls import PAGE_CALLS, read_calls
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import ConstraintKind, DatasetVersion
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, format_fingerprint
@@ -700,3 +701,52 @@ def prune_fingerprint_history(
         tuple(map(log.revision, plan.pruned)),
         read_seq(target.storage.connection()),
     )
+
+
+# --- the call log --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallLogEntry:
+    """A call of a service: of those that changed something, read records, or were refused.
+
+    `tables` are those that the request named, and `status` is that of gRPC.
+    """
+
+    called_at: datetime
+    principal: str
+    method: str
+    tenant: str
+    tables: tuple[str, ...]
+    status: str
+    duration_us: int
+
+
+def list_calls(
+    target: Target, since: datetime | None = None, principal: str | None = None, limit: int = 0
+) -> Iterator[CallLogEntry]:
+    """The calls of services for the tenant, newest first: since a time, or by a principal, if they
+    are given; at most `limit`, where 0 is no bound."""
+    target.tenant()
+    since_us = None if since is None else (since - _EPOCH) // _MICROSECOND
+    before: tuple[int, bytes] | None = None
+    given = 0
+    while True:
+        with target.reading() as connection:
+            page = read_calls(connection, target.tenant_name, since_us, principal, before)
+        for call in page:
+            yield CallLogEntry(
+                as_time(call.called_at),
+                call.principal,
+                call.method,
+                call.tenant,
+                call.tables,
+                call.status,
+                call.duration_us,
+            )
+            given += 1
+            if given == limit:
+                return
+        if len(page) < PAGE_CALLS:
+            return
+        before = page[-1].called_at, page[-1].id

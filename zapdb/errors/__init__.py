@@ -80,7 +80,8 @@
     ├── ServiceError                       a service answered with an error of another release
     │   ├── ServiceUnreachable (ConnectionError) no service answers at the address
     │   ├── NotAuthenticated (PermissionError) the service does not know who calls
-    │   └── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
+    │   ├── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
+    │   └── KeyInUse                       another request has the same idempotency key
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
 Each class has a stable code, an exit status for the command line, and the name of a gRPC status.
@@ -149,6 +150,7 @@ from zapdb.errors.running_errors import (
     GateTimeout,
     HistoryUnreachable,
     JobError,
+    KeyInUse,
     LeaseHeld,
     LeaseLost,
     MissingExtra,
@@ -226,6 +228,7 @@ __all__ = [
     "InvalidMigration",
     "InvalidValue",
     "JobError",
+    "KeyInUse",
     "LeaseHeld",
     "LeaseLost",
     "Location",

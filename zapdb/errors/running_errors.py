@@ -140,3 +140,10 @@ class NotAllowed(ServiceError, PermissionError):
 
     code = "service.not_allowed"
     rpc_status = "PERMISSION_DENIED"
+
+
+class KeyInUse(ServiceError):
+    """Another request of the principal has the same idempotency key."""
+
+    code = "service.key_in_use"
+    rpc_status = "ALREADY_EXISTS"

@@ -83,6 +83,7 @@ class AsyncCatalogMethods(AsyncMethods):
     check_pin = remote_awaited(catalog.check_pin)
     compare_revisions = remote_awaited(catalog.compare_revisions)
     prune_fingerprint_history = remote_awaited(catalog.prune_fingerprint_history)
+    list_calls = remote_iterated(catalog.list_calls)
 
 
 class AsyncClusterMethods(AsyncMethods):
@@ -140,6 +141,11 @@ class AsyncClient:
     def for_tenant(self, name: str) -> AsyncClient:
         """Return the same service for another tenant; it is closed with this one."""
         return AsyncClient(self._calls.for_tenant(name))
+
+    def with_key(self, key: str) -> AsyncClient:
+        """Return the same service for one call that changes something: repeated with the same
+        idempotency key within 24 hours, it is the same call, and is answered as before."""
+        return AsyncClient(self._calls.with_key(key))
 
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
@@ -25,7 +26,7 @@ from zapdb.control.migrations import comparing, planning
 from zapdb.errors import UsageError
 from zapdb.migrations import SentDirectory
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
-from zapdb.service.methods import BY_FUNCTION, Method
+from zapdb.service.methods import BY_FUNCTION, IDEMPOTENCY_KEY, Method
 from zapdb.service.sent_directories import read_directory, split_files
 from zapdb.service.status import from_call
 
@@ -40,13 +41,23 @@ class Calls:
         self.address = address
         self.channel = channel
         self.tenant_name = tenant_name
+        self._key: str | None = None
         self._metadata = address.metadata()
         self._reads_token = address.access.token_file is not None  # which may get another one
         self._process = os.getpid()
-        self._seen = 0
+        self._seen = [0]
+        """The seq of the newest change that a call of this client has made: shared with those of
+        other tenants and keys."""
 
     def for_tenant(self, name: str) -> Calls:
-        return Calls(self.address, self.channel, name)
+        made = copy(self)
+        made.tenant_name = name
+        return made
+
+    def with_key(self, key: str) -> Calls:
+        made = copy(self)
+        made._key = key
+        return made
 
     def begin(self, method: Method, args: Any, named: Any) -> Any:
         """The call of grpc. Raises `TypeError` for arguments that the method does not take, and
@@ -61,7 +72,7 @@ class Calls:
         bound.apply_defaults()
         requests = _list_requests(method, bound.arguments)
         requests[0].tenant = self.tenant_name
-        requests[0].min_seq = self._seen
+        requests[0].min_seq = self._seen[0]
         kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
         stub = getattr(self.channel, "_".join(kinds))(
             method.path,
@@ -69,12 +80,14 @@ class Calls:
             response_deserializer=method.answer_class.FromString,
         )
         metadata = self.address.metadata() if self._reads_token else self._metadata
+        if self._key is not None and method.changes:
+            metadata = (*metadata, (IDEMPOTENCY_KEY, self._key))
         return stub(iter(requests) if method.sent else requests[0], metadata=metadata)
 
     def note(self, method: Method, answer: Any) -> Any:
         """Later calls see what this one has changed."""
         if method.changes:
-            self._seen = max(self._seen, getattr(answer, "seq", None) or 0)
+            self._seen[0] = max(self._seen[0], getattr(answer, "seq", None) or 0)
         return answer
 
 
@@ -176,6 +189,7 @@ class CatalogMethods(Methods):
     check_pin = remote(catalog.check_pin)
     compare_revisions = remote(catalog.compare_revisions)
     prune_fingerprint_history = remote(catalog.prune_fingerprint_history)
+    list_calls = remote(catalog.list_calls)
 
 
 class ClusterMethods(Methods):
@@ -234,6 +248,12 @@ class Client:
     def for_tenant(self, name: str) -> Client:
         """Return the same service for another tenant; it is closed with this one."""
         return Client(self._calls.for_tenant(name))
+
+    def with_key(self, key: str) -> Client:
+        """Return the same service for one call that changes something: repeated with the same
+        idempotency key within 24 hours, it is the same call, and is answered as before. Raises
+        `KeyInUse` if it was another one."""
+        return Client(self._calls.with_key(key))
 
     def close(self) -> None:
         """Close the connection; calls under way end with `ServiceUnreachable`."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -94,10 +95,10 @@ class Guard(ServerInterceptor):
         call = IncomingCall(path, _texts_of(details.invocation_metadata))
         _current.set(call)
         try:
-            if path not in BY_PATH and not path.startswith(FOR_EVERY_PRINCIPAL):
-                raise NotAllowed("the service has no such method", method=path)
             if self._anybody is not None or "authorization" in call.metadata:
                 call.caller = self._identify(call, None)
+            if path not in BY_PATH and not path.startswith(FOR_EVERY_PRINCIPAL):
+                raise NotAllowed("the service has no such method", method=path)
         except ZapdbError as error:
             return self._denying(call, error)
         handler = await continuation(details)
@@ -152,6 +153,8 @@ class Guard(ServerInterceptor):
         """A handler that refuses the call, whatever it is, and reads nothing of it."""
 
         async def deny(_: AsyncIterator[bytes], context: Context) -> None:
+            with suppress(NotAuthenticated):  # a certificate is known by now
+                call.caller = call.caller or self._identify(call, context)
             call.status = error.rpc_status
             self.end(call)
             await fail(context, error)

@@ -27,6 +27,9 @@ from zapdb.service.principals import EVERY_TENANT, Scope
 
 PACKAGE: Final = "zapdb.v1"
 OF_EVERY_REQUEST: Final = frozenset({"tenant", "min_seq"})
+IDEMPOTENCY_KEY: Final = "zapdb-idempotency-key"
+"""The metadata of a call that changes something: with the same key it is the same call, for 24
+hours."""
 NAMES_TABLES: Final = ("table", "tables")
 """The fields of a request that say which tables it is about: a grant for `data:read` may be for
 some of them alone."""
@@ -143,6 +146,7 @@ METHODS: Final = (
     Method(catalog.check_pin, "catalog:read"),
     Method(catalog.compare_revisions, "catalog:read"),
     Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True),
+    Method(catalog.list_calls, "catalog:admin"),
     Method(cluster.get_status, "cluster:read"),
     Method(cluster.list_nodes, "cluster:read"),
     Method(cluster.list_leases, "cluster:read"),

@@ -8,6 +8,7 @@ makes the next: no transaction is open while a reader is slow.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -28,11 +29,13 @@ from grpc_reflection.v1alpha import reflection
 from zapdb import aio
 from zapdb.aio.runtime import CallKind
 from zapdb.catalog import DEFAULT_TENANT_NAME, principal
+from zapdb.catalog.calls import KeyedRequest
 from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
 from zapdb.control import Target
 from zapdb.errors import CatalogBehind, InvalidValue, LeaseLost, UnknownName, UsageError, ZapdbError
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
+    IDEMPOTENCY_KEY_LENGTH_MAX,
     SERVICE_ANSWER_SIZE_BYTES_MAX,
     SERVICE_ANSWERS_KEPT_MAX,
     SERVICE_ANSWERS_SIZE_BYTES_MAX,
@@ -41,13 +44,15 @@ from zapdb.limits import (
     SERVICE_REQUEST_SIZE_BYTES_MAX,
 )
 from zapdb.service.addresses import is_loopback
+from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
 from zapdb.service.guard import Guard, IncomingCall, incoming_call
 from zapdb.service.keys import KeyFile
-from zapdb.service.methods import METHODS, Method
+from zapdb.service.methods import IDEMPOTENCY_KEY, METHODS, Method
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
 from zapdb.service.sent_directories import SentBounds
 from zapdb.service.status import fail
+from zapdb.storage import Connection, TransactionMode
 
 if TYPE_CHECKING:  # grpc's own classes have no parameters
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -56,6 +61,8 @@ if TYPE_CHECKING:  # grpc's own classes have no parameters
 
 Given: TypeAlias = "bytes | AsyncIterator[bytes]"
 """The message of a request, or the messages."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("zapdb.service")
 
@@ -150,7 +157,8 @@ class Server:
         anybody = None
         if self._keys is None:
             anybody = Principal(principal.current(), (Grant(EVERY_TENANT, frozenset(SCOPES)),))
-        self._guard = Guard(self._keys, anybody)
+        self._call_log = CallLog(self._db._storage, lambda work: self._do("task", work))
+        self._guard = Guard(self._keys, anybody, [self._call_log.note])
         self._kept = KeptAnswers()
         self.grpc = grpc.aio.server(interceptors=[self._guard], options=OPTIONS)
         by_service: dict[str, dict[str, Handler]] = {}
@@ -194,6 +202,7 @@ class Server:
         """Serve until the event, then let the calls under way end. Raises `LeaseLost` if this
         process is evicted: then it ends, too."""
         lost: LeaseLost | None = None
+        writing = asyncio.create_task(self._call_log.keep_writing())
         while not stopped.is_set() and lost is None:
             try:
                 await asyncio.wait_for(stopped.wait(), SERVICE_POLL_SECONDS)
@@ -202,8 +211,11 @@ class Server:
                 if self._keys is not None:
                     self._keys.look_again()
         await self.stop()
+        writing.cancel()
+        await asyncio.wait([writing])
         if lost is not None:
             raise lost
+        await self._call_log.flush()
 
     async def stop(self) -> None:
         """Let no further calls in, and end when those under way have ended, in time."""
@@ -247,6 +259,8 @@ class Server:
                 if method.is_look_up and isinstance(raw, bytes):
                     return await self._look_up(method, raw, request)
                 await self._see(request.min_seq)
+                if method.changes and (key := call.metadata.get(IDEMPOTENCY_KEY)):
+                    return await self._answer_once(method, request, call, key)
                 answered: bytes = await self._do("task", lambda: self._answer(method, request))
                 return answered
             except BaseException as error:
@@ -318,6 +332,31 @@ class Server:
         self._guard.enter(call, context, request)
         return request
 
+    async def _answer_once(
+        self, method: Method, request: Any, call: IncomingCall, key: str
+    ) -> bytes:
+        """The answer to a request that has a key: that of the first time, if there was one."""
+        assert call.caller is not None
+        keyed = KeyedRequest(call.caller.name, _checked_key(key), _hash(method, request))
+        answer: bytes | None = await self._do("task", lambda: self._in_catalog(self._begin, keyed))
+        if answer is not None:
+            return answer
+        try:
+            made: bytes = await self._do("task", lambda: self._answer(method, request))
+        except BaseException:
+            await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
+            raise
+        await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, made))
+        return made
+
+    def _in_catalog(self, work: Callable[..., T], keyed: KeyedRequest, *given: Any) -> T:
+        with self._db._storage.transaction(TransactionMode.CATALOG) as connection:
+            return work(keyed, connection, *given)
+
+    def _begin(self, keyed: KeyedRequest, connection: Connection) -> bytes | None:
+        owner = "" if self._db._node is None else self._db._node.id
+        return keyed.begin(connection, owner, self._db._storage.now_us(connection))
+
     async def _look_up(self, method: Method, raw: bytes, request: Any) -> bytes:
         """The answer as of this process's catalog cache, kept until that moves."""
         await self._see(request.min_seq)
@@ -350,7 +389,7 @@ class Server:
         return message
 
     def _start(self, method: Method, request: Any) -> Any:
-        """IncomingCall the function of a method, in a worker."""
+        """Call the function of a method, in a worker."""
         tenant = request.tenant or DEFAULT_TENANT_NAME
         target = Target(self._db._storage, tenant, lambda: self._db._open_for_tenant(tenant))
         return method.function(target, **_read(method, request))
@@ -372,6 +411,26 @@ class Server:
         """Raises `UnknownName` if a tenant was removed since."""
         if before is not None and self._tenant_row(name) != before:
             raise UnknownName("the tenant was removed", tenant=name)
+
+
+def _checked_key(key: str) -> str:
+    if not 0 < len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX or not key.isprintable():
+        raise InvalidValue(
+            "this is no idempotency key",
+            length=len(key),
+            longest=IDEMPOTENCY_KEY_LENGTH_MAX,
+            hint="give printable characters, such as a UUID",
+        )
+    return key
+
+
+def _hash(method: Method, request: Any) -> bytes:
+    """What is the same for a request and its repetition: not what the client has seen meanwhile."""
+    same = method.request_class()
+    same.CopyFrom(request)
+    same.ClearField("min_seq")
+    text = same.SerializeToString(deterministic=True)
+    return hashlib.sha256(method.path.encode() + b"\0" + text).digest()
 
 
 def _some_of(found: Iterator[Any]) -> Iterator[Any]:

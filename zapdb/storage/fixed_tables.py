@@ -474,3 +474,32 @@ def complete_for_postgresql() -> None:
     for index in CHANGES.indexes:
         if index.name in where:
             index.dialect_kwargs["postgresql_where"] = text(where[index.name])
+
+
+CALLS = Table(
+    "zapdb_calls",
+    METADATA,
+    Column("id", LargeBinary, primary_key=True),
+    Column("called_at", BigInteger, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("tenant", Text, nullable=False),
+    Column("tables", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("duration_us", BigInteger, nullable=False),
+    Index("zapdb_calls_by_time", "called_at", "id"),
+)
+"""The call log of services; no rows of the catalog, which every process caches. The tenant and the
+tables (JSON) are names as the request had them; `status` is that of gRPC."""
+
+REQUESTS = Table(
+    "zapdb_requests",
+    METADATA,
+    Column("principal", Text, primary_key=True),
+    Column("key", Text, primary_key=True),
+    Column("request", LargeBinary, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("answer", LargeBinary),
+    Column("expires_at", BigInteger, nullable=False),
+)
+"""Requests to services that have an idempotency key, and their answers once they are there."""

@@ -438,3 +438,35 @@ class RevisionUse(_message.Message):
     revision: int
     by: str
     def __init__(self, revision: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
+
+class ListCallsRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "since", "principal", "limit")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    since: int
+    principal: str
+    limit: int
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., since: _Optional[int] = ..., principal: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class CallLogEntry(_message.Message):
+    __slots__ = ("called_at", "principal", "method", "tenant", "tables", "status", "duration_us")
+    CALLED_AT_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_US_FIELD_NUMBER: _ClassVar[int]
+    called_at: int
+    principal: str
+    method: str
+    tenant: str
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    status: str
+    duration_us: int
+    def __init__(self, called_at: _Optional[int] = ..., principal: _Optional[str] = ..., method: _Optional[str] = ..., tenant: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., status: _Optional[str] = ..., duration_us: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,170 @@
+"""What services were called for: the call log, and the requests that they know by a key.
+
+Neither is part of the catalog's rows, which every process caches.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from zapdb.catalog.cluster.nodes import list_nodes
+from zapdb.errors import ConcurrencyError, KeyInUse
+from zapdb.limits import CALL_LOG_CALLS_MAX, REQUEST_KEPT_SECONDS
+from zapdb.storage import Connection
+from zapdb.storage.cells import reading
+from zapdb.storage.fixed_tables import CALLS, REQUESTS
+
+PAGE_CALLS: Final = 1_000
+US: Final = 1_000_000
+_INSERT: Final = (
+    "INSERT INTO zapdb_requests (principal, key, request, owner, expires_at)"
+    " VALUES ({mark}, {mark}, {mark}, {mark}, {mark}) ON CONFLICT DO NOTHING RETURNING key"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCall:
+    """A row of the call log. The id is a UUID of version 7; `called_at` is in microseconds since
+    1970-01-01 UTC by the database's clock."""
+
+    id: bytes
+    called_at: int
+    principal: str
+    method: str
+    tenant: str
+    tables: tuple[str, ...]
+    status: str
+    duration_us: int
+
+
+def write_calls(connection: Connection, calls: Sequence[LoggedCall]) -> None:
+    """Write calls, inside a transaction; such a row is never changed."""
+    rows: list[dict[str, Any]] = [
+        {
+            "id": call.id,
+            "called_at": call.called_at,
+            "principal": call.principal,
+            "method": call.method,
+            "tenant": call.tenant,
+            "tables": json.dumps(call.tables, ensure_ascii=False),
+            "status": call.status,
+            "duration_us": call.duration_us,
+        }
+        for call in calls
+    ]
+    connection.core_execute(sa.insert(CALLS).values(rows))
+
+
+def read_calls(
+    connection: Connection,
+    tenant: str,
+    since_us: int | None,
+    principal: str | None,
+    before: tuple[int, bytes] | None,
+) -> list[LoggedCall]:
+    """A page of the call log of a tenant, newest first, of calls before one that was read: its
+    time and its id."""
+    query = sa.select(CALLS).where(CALLS.c.tenant == tenant)
+    if since_us is not None:
+        query = query.where(CALLS.c.called_at >= since_us)
+    if principal is not None:
+        query = query.where(CALLS.c.principal == principal)
+    if before is not None:
+        query = query.where(sa.tuple_(CALLS.c.called_at, CALLS.c.id) < sa.tuple_(*before))
+    query = query.order_by(CALLS.c.called_at.desc(), CALLS.c.id.desc()).limit(PAGE_CALLS)
+    with reading("zapdb_calls"):
+        return [_call_of(*row) for row in connection.core_execute(query)]
+
+
+def _call_of(*row: Any) -> LoggedCall:
+    id, called_at, principal, method, tenant, tables, status, duration_us = row
+    names = tuple(map(str, json.loads(tables)))
+    return LoggedCall(id, called_at, principal, method, tenant, names, status, duration_us)
+
+
+def prune_calls(connection: Connection, retention_seconds: int, now_us: int) -> None:
+    """Delete what the call log keeps no longer, by age (0: for good) and by number; and requests
+    that are known no longer."""
+    bounds = [now_us - retention_seconds * US] if retention_seconds else []
+    newest = sa.select(CALLS.c.called_at).order_by(CALLS.c.called_at.desc())
+    beyond = connection.core_execute(newest.offset(CALL_LOG_CALLS_MAX).limit(1)).fetchone()
+    if beyond is not None:
+        bounds.append(beyond[0] + 1)
+    if bounds:
+        connection.core_execute(sa.delete(CALLS).where(CALLS.c.called_at < max(bounds)))
+    connection.core_execute(sa.delete(REQUESTS).where(REQUESTS.c.expires_at < now_us))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedRequest:
+    """A request that its principal has given a key: the SHA-256 of it, with its method."""
+
+    principal: str
+    key: str
+    sha256: bytes
+
+    @property
+    def _row(self) -> Any:
+        return sa.and_(REQUESTS.c.principal == self.principal, REQUESTS.c.key == self.key)
+
+    def begin(self, connection: Connection, owner: str, now_us: int) -> bytes | None:
+        """Begin the request as the node `owner`, in a transaction of its own; or return the answer,
+        if it was answered before.
+
+        Raises `KeyInUse` if the key is that of another request, and `ConcurrencyError` while
+        another process does it: one that is dead does nothing any more, so then it is done again.
+        """
+        connection.core_execute(
+            sa.delete(REQUESTS).where(self._row, REQUESTS.c.expires_at < now_us)
+        )
+        row = (
+            self.principal,
+            self.key,
+            self.sha256,
+            owner,
+            now_us + int(REQUEST_KEPT_SECONDS * US),
+        )
+        marked = connection.storage.placeholder
+        if connection.fetch_all(_INSERT.format(mark=marked), row):
+            return None
+        query = sa.select(REQUESTS.c.request, REQUESTS.c.owner, REQUESTS.c.answer).where(self._row)
+        found = connection.core_execute(query).fetchall()
+        if found and bytes(found[0][0]) != self.sha256:
+            raise KeyInUse(
+                "another request has this idempotency key",
+                key=self.key,
+                principal=self.principal,
+                hint="give each request a key of its own",
+            )
+        if found and found[0][2] is not None:
+            return bytes(found[0][2])
+        if found and (found[0][1] == owner or found[0][1] not in _list_alive(connection)):
+            taken = (
+                sa.update(REQUESTS)
+                .where(self._row, REQUESTS.c.owner == found[0][1], REQUESTS.c.answer.is_(None))
+                .values(owner=owner)
+                .returning(REQUESTS.c.key)
+            )
+            if connection.core_execute(taken).fetchall():
+                return None
+        raise ConcurrencyError(
+            "the same request is under way",
+            key=self.key,
+            hint="ask again: its answer is kept",
+        )
+
+    def end(self, connection: Connection, answer: bytes) -> None:
+        connection.core_execute(sa.update(REQUESTS).where(self._row).values(answer=answer))
+
+    def forget(self, connection: Connection) -> None:
+        """Of a request that has failed: the next one with the key may succeed."""
+        connection.core_execute(sa.delete(REQUESTS).where(self._row, REQUESTS.c.answer.is_(None)))
+
+
+def _list_alive(connection: Connection) -> Iterator[str]:
+    return (node.id for node, alive in list_nodes(connection) if alive)

@@ -1,0 +1,124 @@
+"""The call log: written in batches, beside the calls.
+
+A call waits for nobody: what the database does not take now is written later, and what is more than
+memory should hold is lost, and the log of the service says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from zapdb.catalog.calls import PAGE_CALLS, LoggedCall, prune_calls, write_calls
+from zapdb.catalog.settings import CALL_LOG_RETENTION, EVERYWHERE
+from zapdb.catalog.stored_settings import read_settings
+from zapdb.errors import NotAllowed, ZapdbError
+from zapdb.limits import (
+    CALL_LOG_FLUSH_SECONDS,
+    CALL_LOG_PRUNE_SECONDS,
+    CALL_LOG_TEXT_LENGTH_MAX,
+    CALL_LOG_WAITING_MAX,
+)
+from zapdb.service.guard import IncomingCall
+from zapdb.service.principals import SHOWS_DATA
+from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.identifiers import make_uuid7
+
+logger = logging.getLogger("zapdb.service")
+
+Do = Callable[[Callable[[], Any]], Awaitable[Any]]
+WRITTEN_AT_ONCE: Final = PAGE_CALLS
+
+
+def is_logged(call: IncomingCall) -> bool:
+    """Whether a call belongs into the call log: it changed something, read records, or was refused
+    to a known principal."""
+    if call.caller is None:
+        return False
+    method = call.method
+    if method is None or call.status == NotAllowed.rpc_status:
+        return call.status == NotAllowed.rpc_status
+    return method.changes or method.scope == SHOWS_DATA
+
+
+class CallLog:
+    """Of one server. `do` lets a worker of its database do something."""
+
+    def __init__(self, storage: Storage, do: Do) -> None:
+        self._storage = storage
+        self._do = do
+        self._waiting = deque[tuple[float, IncomingCall, float]]()
+        self._lost = 0
+        self._pruned_at = -CALL_LOG_PRUNE_SECONDS
+
+    def note(self, call: IncomingCall) -> None:
+        """Take a call that has ended, on the event loop."""
+        if self._storage.read_only or not is_logged(call):
+            return
+        if len(self._waiting) >= CALL_LOG_WAITING_MAX:
+            self._lost += 1
+            return
+        now = time.perf_counter()
+        self._waiting.append((now, call, now - call.begun))
+
+    async def keep_writing(self) -> None:
+        """Write what waits, until this task is cancelled."""
+        while True:
+            await asyncio.sleep(CALL_LOG_FLUSH_SECONDS)
+            try:
+                await self.flush()
+                if time.monotonic() - self._pruned_at >= CALL_LOG_PRUNE_SECONDS:
+                    self._pruned_at = time.monotonic()
+                    await self._do(self._prune)
+            except ZapdbError as error:
+                logger.warning("the call log was not written, which is tried again: %s", error)
+                await asyncio.sleep(CALL_LOG_FLUSH_SECONDS * 8)
+
+    async def flush(self) -> None:
+        """Write what waits; what is not written waits on."""
+        while self._waiting:
+            batch = [self._waiting[at] for at in range(min(WRITTEN_AT_ONCE, len(self._waiting)))]
+            await self._do(lambda: self._write(batch))  # noqa: B023 - awaited before the next one
+            for _ in batch:
+                self._waiting.popleft()
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            logger.error("%d calls are not in the call log: the database took none", lost)
+
+    def _write(self, batch: list[tuple[float, IncomingCall, float]]) -> None:
+        with self._storage.transaction(TransactionMode.CATALOG) as connection:
+            now_us, here = self._storage.now_us(connection), time.perf_counter()
+            write_calls(connection, [_row(now_us, here, *one) for one in batch])
+
+    def _prune(self) -> None:
+        if self._storage.read_only:
+            return
+        with self._storage.transaction(TransactionMode.CATALOG) as connection:
+            prune_calls(connection, _read_retention(connection), self._storage.now_us(connection))
+
+
+def _read_retention(connection: Connection) -> int:
+    return int(read_settings(connection, 0).find(CALL_LOG_RETENTION, EVERYWHERE)[0])
+
+
+def _row(now_us: int, here: float, ended: float, call: IncomingCall, seconds: float) -> LoggedCall:
+    assert call.caller is not None
+    return LoggedCall(
+        make_uuid7(),
+        now_us - int((here - ended + seconds) * 1e6),
+        call.caller.name,
+        _short(call.path),
+        _short(call.tenant),
+        tuple(map(_short, call.tables[:CALL_LOG_TEXT_LENGTH_MAX])),
+        call.status,
+        int(seconds * 1e6),
+    )
+
+
+def _short(text: str) -> str:
+    """A name as a column can hold it: PostgreSQL takes no NUL."""
+    return text[:CALL_LOG_TEXT_LENGTH_MAX].replace("\0", "\ufffd")
