@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.configuration import LimitOption, parse_duration
+from zapdb.cli.configuration import LimitOption
 from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output
 from zapdb.control import catalog
+from zapdb.control.durations import parse_duration
 
 
 def catalog_calls_command(
