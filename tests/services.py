@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -43,7 +43,8 @@ class Served:
     stopped: asyncio.Event
 
     def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.stopped.set)
+        with suppress(RuntimeError):  # it has ended
+            self.loop.call_soon_threadsafe(self.stopped.set)
 
 
 @contextmanager

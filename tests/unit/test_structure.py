@@ -320,7 +320,6 @@ def test_no_import_leads_back_to_where_it_is() -> None:
 
 
 TWICE: dict[str, str] = {
-    "check": "of leases, and a method of the service, which has the name of its command",
     "connect": "to a service, in zapdb and in zapdb.aio: the parameters are those of a public call",
     "main": "where two programs begin: the command line, and the keeper of SQL statements",
     "prepare": "what each kind of work in a sandbox has",

@@ -160,6 +160,7 @@ class Server:
         self._call_log = CallLog(self._db._storage, lambda work: self._do("task", work))
         self._guard = Guard(self._keys, anybody, [self._call_log.note])
         self._kept = KeptAnswers()
+        self._was_node = False
         self.grpc = grpc.aio.server(interceptors=[self._guard], options=OPTIONS)
         by_service: dict[str, dict[str, Handler]] = {}
         for method in METHODS:
@@ -232,7 +233,12 @@ class Server:
         if db._heartbeat is not None and db._heartbeat.lost is not None:
             return db._heartbeat.lost
         known = self._known
-        if db._node is None or known is None or known.get(NodeRow, db._node.id) is not None:
+        if db._node is None or known is None:
+            return None
+        if known.get(NodeRow, db._node.id) is not None:
+            self._was_node = True  # a cache from before it was one lacks it, too
+            return None
+        if not self._was_node:
             return None
         return LeaseLost(
             "this process was evicted",
