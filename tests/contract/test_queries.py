@@ -34,7 +34,6 @@ from zapdb.storage.entry_statements import EntryStatements
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.tables.queries import (
     plan_execution,
-    racing,
 )
 from zapdb.tables.queries.selection import any_order
 
@@ -310,8 +309,8 @@ def test_two_ways_read_in_turn_answer_as_each_by_itself(
     """With turns so short that each of them is the first to be done now and then."""
     items, records = start(workspace).table("items"), make_records(300)
     raced, kept = list[int](), plan_execution.race
-    monkeypatch.setattr(racing, "RACE_HEAD_START_RECORDS", 3)
-    monkeypatch.setattr(racing, "RACE_TURN_RECORDS", 2)
+    monkeypatch.setattr(plan_execution, "RACE_HEAD_START_RECORDS", 3)
+    monkeypatch.setattr(plan_execution, "RACE_TURN_RECORDS", 2)
     monkeypatch.setattr(plan_execution, "race", lambda *given: raced.append(1) or kept(*given))
     check_queries(items, records, seed=20 + seed, count=8)
     assert len(raced) > 5

@@ -40,7 +40,7 @@ from zapdb.imports import SkippedRow
 from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
 from zapdb.tables import (
-    number_blocks,
+    generated_values,
 )
 
 ORDERS = """\
@@ -92,13 +92,13 @@ def insert_some(count: int) -> Callable[[Table], list[int]]:
 
 def count_draws(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     made = list[int]()
-    drawn = zapdb.tables.number_blocks.draw_block
+    drawn = zapdb.tables.generated_values.draw_block
 
     def draw(*arguments: Any) -> Any:
         made.append(1)
         return drawn(*arguments)
 
-    monkeypatch.setattr(zapdb.tables.number_blocks, "draw_block", draw)
+    monkeypatch.setattr(zapdb.tables.generated_values, "draw_block", draw)
     return lambda: len(made)
 
 
@@ -527,7 +527,7 @@ def test_who_lacks_numbers_waits_for_a_transaction_that_drew_and_not_for_ever(
     workspace: Workspace, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The transaction may wait for the very thread that lacks them: nobody but this can end it."""
-    monkeypatch.setattr(number_blocks, "SEQUENCE_LOCK_TIMEOUT_MS", 10)
+    monkeypatch.setattr(generated_values, "SEQUENCE_LOCK_TIMEOUT_MS", 10)
     orders, other = db.table("orders"), workspace.open().table("orders")
     with db.transaction() as tx:
         tx.table("orders").count()

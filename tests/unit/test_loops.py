@@ -48,7 +48,7 @@ LOOPS = {
     "sandbox/inside/keeper.py": WORK,
     "sandbox/inside/spill.py": STREAM,
     "sandbox/inside/statement.py": STREAM,
-    "tables/number_blocks.py": "draws the block of numbers that each round lacks",
+    "tables/generated_values.py": "draws the block of numbers that each round lacks",
     "tables/writable_table.py": PAGES,
     "past/files/baseline.py": PAGES,
     "past/files/follower_run.py": "takes batches of the change log into files, to the last one",

@@ -193,7 +193,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         "Generate files for other tools.",
         {
             "json-schema": "codegen.codegen_json_schema_command",
-            "models": "codegen_models.codegen_models_command",
+            "models": "codegen.codegen_models_command",
         },
     ),
 }

@@ -42,7 +42,7 @@ from zapdb.schema import (
 )
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
-from zapdb.tables.indexes.code import show_code
+from zapdb.tables.indexes.bound_table import show_code
 from zapdb.values import Decimal, Enum, List, Reference, Struct, ValueType, to_json
 
 FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")

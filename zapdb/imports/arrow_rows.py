@@ -44,9 +44,8 @@ from zapdb.records.arrow.bounded_ipc import BoundedIpc, measure_written_out
 from zapdb.records.arrow.bounded_parquet import BoundedFile
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import Connection
-from zapdb.tables.generated_values import generate_values
+from zapdb.tables.generated_values import OperationNumbers, generate_values
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.writes import WritePlan
 from zapdb.tables.writes.column_inserts import plan_column_inserts
 from zapdb.values import Timestamp, Uuid

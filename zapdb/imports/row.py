@@ -11,8 +11,8 @@ from zapdb.jobs.exclusive import measure_value
 
 if TYPE_CHECKING:
     from zapdb.storage import Connection
+    from zapdb.tables.generated_values import OperationNumbers
     from zapdb.tables.indexes import BoundTable
-    from zapdb.tables.number_blocks import OperationNumbers
     from zapdb.tables.writes import WritePlan
 
 ImportMode = Literal["append", "upsert"]

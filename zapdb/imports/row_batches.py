@@ -26,8 +26,7 @@ from zapdb.imports.row import ImportMode, RowBlock, SourceRow
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.bulk import KEYS_PER_STATEMENT
-from zapdb.tables.generated_values import generate_values
-from zapdb.tables.number_blocks import OperationNumbers, note_given
+from zapdb.tables.generated_values import OperationNumbers, generate_values, note_given
 from zapdb.tables.session import Session
 from zapdb.tables.writes import (
     NONE_INSERTED,

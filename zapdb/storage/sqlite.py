@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import urllib.parse
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy
@@ -22,10 +24,16 @@ from sqlalchemy.engine import URL
 
 from zapdb.errors import (
     ConcurrencyError,
+    CorruptCatalog,
     DatabaseReplaced,
     GateTimeout,
+    NotZapdb,
+    StorageError,
     TransactionConflict,
+    UsageError,
+    WritesRefused,
 )
+from zapdb.files import note_database
 from zapdb.limits import (
     BUSY_SLICE_MS,
     BUSY_TIMEOUT_MS,
@@ -33,9 +41,9 @@ from zapdb.limits import (
     LONG_TRANSACTION_SECONDS,
     WRITER,
 )
-from zapdb.storage.addresses import attempt, check_options
+from zapdb.storage.addresses import attempt, check_options, show_address
 from zapdb.storage.connection import Connection
-from zapdb.storage.database_file import DatabaseFile
+from zapdb.storage.driver_errors import DuplicateKey, MissingTable, disk_full, unknown_driver_error
 from zapdb.storage.engine import StorageEngine
 from zapdb.storage.fair_lock import FairLocks
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
@@ -44,7 +52,6 @@ from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
 from zapdb.storage.sequences import DrawnInside
 from zapdb.storage.sqlite_dialect import SQLiteDialect
-from zapdb.storage.sqlite_errors import is_busy, name_of, translate_sqlite_error
 from zapdb.storage.transaction_modes import TransactionMode
 
 # Nobody could renew a lease meanwhile, and nobody take one over: time stood still for leases.
@@ -281,3 +288,209 @@ class SQLite(StorageEngine):
 
     def translate(self, error: BaseException) -> Exception:
         return translate_sqlite_error(error, self.shown_url, read_only=self.read_only)
+
+
+DRIVER_OPTIONS: Final = frozenset(
+    ("uri", "timeout", "isolation_level", "detect_types", "check_same_thread", "cached_statements")
+)
+"""The options of an address for Python's driver; its other options are for SQLite."""
+
+
+class DatabaseFile:
+    """The file that a SQLite address names, and whether it is still the one that was opened; safe
+    to share between threads.
+
+    SQLite opens the file by its path, again for each connection. If the file was deleted in the
+    meantime, SQLite would create an empty one. If it was replaced, some connections would write the
+    old file and some the new one, and all would use the same -wal and -shm files, which belong to
+    one of the two. So the file is created once, never by a connection, and each connection's file
+    is compared with the first one by device and inode.
+
+    Only SQLite opens the file: closing another descriptor of it would give up the process's locks.
+    """
+
+    def __init__(self, url: URL, *, read_only: bool) -> None:
+        database = url.database or ""
+        options = {key: str(value) for key, value in url.query.items()}
+        if "uri" in options:
+            database, given = _split(database)
+            options = given | options
+        if database in ("", ":memory:") or options.get("mode") == "memory":
+            raise UsageError(
+                "a database in memory takes no options",
+                hint="give sqlite:///:memory:, or a file: sqlite:///path/to/file.db",
+            )
+        # Absolute: the process may change its working directory between two connections.
+        self.path = os.path.abspath(database)  # noqa: PTH100 - Path.resolve would follow links
+        mode = options.get("mode", "rwc")
+        self._may_create = mode == "rwc" and not read_only
+        self._options = {
+            key: value for key, value in options.items() if key not in DRIVER_OPTIONS
+        } | {"mode": "ro" if read_only or mode == "ro" else "rw"}
+        self._shown_url = show_address(url)
+        self._identity: tuple[int, int] | None = None
+        note_database(self)
+
+    @property
+    def address(self) -> str:
+        """Return the URI for a connection, which does not create the file.
+
+        A connection that can't write still creates the -wal and -shm files, by which readers and
+        writers coordinate.
+        """
+        return self._address(self._options)
+
+    def _address(self, options: dict[str, str]) -> str:
+        query = urllib.parse.urlencode(sorted(options.items()))
+        return f"file:{urllib.parse.quote(self.path)}?{query}"
+
+    @property
+    def is_absent(self) -> bool:
+        return not Path(self.path).exists()
+
+    def create(self) -> None:
+        """Create an empty file, unless it exists or existed."""
+        if self._may_create and self._identity is None and self.is_absent:
+            address = self._address(self._options | {"mode": "rwc"})
+            sqlite3.connect(address, uri=True).close()
+
+    def note(self) -> None:
+        """Remember the file at the path as the opened one; later calls change nothing."""
+        if self._identity is None:
+            with suppress(OSError):
+                found = os.stat(self.path)  # noqa: PTH116 - as `is_replaced`
+                self._identity = found.st_dev, found.st_ino
+
+    def is_replaced(self) -> bool:
+        """Return whether the file at the path is another one than the opened file."""
+        try:
+            found = os.stat(self.path)  # noqa: PTH116 - each transaction does it; half the time
+        except (FileNotFoundError, NotADirectoryError):
+            return self._identity is not None
+        except OSError:  # unknown: SQLite will raise the error
+            return False
+        return self._identity not in (None, (found.st_dev, found.st_ino))
+
+    def replaced(self) -> DatabaseReplaced:
+        """Return the error for a replaced file."""
+        return DatabaseReplaced(
+            "the file of the open database is not there any more"
+            if self.is_absent
+            else "another file was put in the place of the open database's",
+            database=self._shown_url,
+            file=self.path,
+            hint="put the former file back; or close the database in all processes, "
+            f"remove {self.path}-wal and {self.path}-shm, which belong to the former "
+            "file, and open it again",
+        )
+
+
+def _split(uri: str) -> tuple[str, dict[str, str]]:
+    """Return the path that a `file:` URI names, and its options."""
+    parts = urllib.parse.urlsplit(uri)
+    if parts.scheme != "file":
+        return uri, {}
+    return urllib.parse.unquote(parts.path), dict(urllib.parse.parse_qsl(parts.query))
+
+
+READ_ONLY_HINT = (
+    "the file must exist; in a read-only directory, its -wal and -shm files, too. If no process "
+    "writes to the file, give sqlite:///file:PATH?immutable=1&uri=true"
+)
+
+FULL: Final = ("SQLITE_FULL", "SQLITE_IOERR_SHMSIZE")
+"""Errors of a full disk: no room for the database or its log, or for the log's index in the -shm
+file."""
+
+
+def translate_sqlite_error(error: BaseException, shown_url: str, *, read_only: bool) -> Exception:
+    """Return zapdb's error for an error of the driver; `shown_url` contains no secrets."""
+    match error:
+        case sqlite3.OperationalError() if "no such table" in str(error):
+            return MissingTable(
+                "a table does not exist",
+                database=shown_url,
+                detail=str(error),
+                hint="a migration dropped it in the meantime; try again",
+            )
+        case sqlite3.IntegrityError():
+            return DuplicateKey(str(error))
+        case sqlite3.DatabaseError() if "not a database" in str(error):
+            return NotZapdb(
+                "the file is not a SQLite database",
+                database=shown_url,
+                hint="give the path of a zapdb database, or of a file that does not exist yet",
+            )
+        case sqlite3.OperationalError() if name_of(error) in FULL:
+            return disk_full(error, shown_url)
+        case sqlite3.OperationalError() if "Could not decode to UTF-8" in str(error):
+            return CorruptCatalog(
+                "a stored text is not UTF-8",
+                database=shown_url,
+                hint="another program wrote to the database; restore it from a backup",
+            )
+        case sqlite3.OperationalError() if is_busy(error):
+            return TransactionConflict(
+                "another process held the database too long",
+                database=shown_url,
+                waited_ms=BUSY_TIMEOUT_MS,
+                hint="try again; a long transaction of one process keeps all other writers waiting",
+            )
+        case sqlite3.OperationalError():
+            return _translate_access_error(error, shown_url, read_only=read_only)
+    return unknown_driver_error(error)
+
+
+def _translate_access_error(
+    error: sqlite3.OperationalError, shown_url: str, *, read_only: bool
+) -> Exception:
+    """Return zapdb's error for a file that can't be opened, read or written."""
+    if read_only and _is_closed_to_readers(error):
+        return StorageError(
+            "the database file cannot be opened",
+            database=shown_url,
+            detail=str(error),
+            hint=READ_ONLY_HINT,
+        )
+    if "unable to open" in str(error):
+        return StorageError(
+            "the database file cannot be opened",
+            database=shown_url,
+            hint="its directory must exist and be writable",
+        )
+    if "readonly" in str(error):
+        return WritesRefused(
+            "the database is read-only",
+            database=shown_url,
+            hint="give this process write access to the file and its directory, "
+            "or open it with read_only=True",
+        )
+    if name_of(error).startswith("SQLITE_IOERR"):
+        return StorageError(
+            "the operating system cannot read or write the database file",
+            database=shown_url,
+            detail=f"{error} ({name_of(error)})",
+            hint="give the path of a file, not of a directory; if it is a file, check the disk",
+        )
+    return unknown_driver_error(error)
+
+
+def is_busy(error: sqlite3.OperationalError) -> bool:
+    return "locked" in str(error) or "busy" in str(error)
+
+
+def name_of(error: BaseException) -> str:
+    """Return SQLite's name of an error; Python's own errors have none."""
+    return getattr(error, "sqlite_errorname", "")
+
+
+def _is_closed_to_readers(error: sqlite3.OperationalError) -> bool:
+    """Return whether the database file can't be opened, or its -wal and -shm files, which readers
+    need."""
+    return name_of(error) in (
+        "SQLITE_CANTOPEN",
+        "SQLITE_READONLY_CANTINIT",
+        "SQLITE_READONLY_CANTLOCK",
+        "SQLITE_READONLY_DIRECTORY",
+        "SQLITE_READONLY_RECOVERY",
+    )

@@ -23,8 +23,8 @@ from zapdb.records.unreadable import show_stored_key
 from zapdb.storage import Connection, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.blob_streams import StreamedValues
+from zapdb.tables.generated_values import OperationNumbers
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.on_delete import apply_on_delete, find_referrers
 from zapdb.tables.writes import WritePlan
 

@@ -64,8 +64,8 @@ from zapdb.tables.commit_tokens import (
     send_commit_token,
     write_commit_token,
 )
+from zapdb.tables.generated_values import REFUSED, OperationNumbers, Sequences
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import REFUSED, OperationNumbers, Sequences
 from zapdb.tables.queries.past_ways import PastReading
 
 T = TypeVar("T")

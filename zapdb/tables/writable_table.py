@@ -22,10 +22,14 @@ from zapdb.tables.blob_streams import StreamedValues
 from zapdb.tables.bulk import KEYS_PER_STATEMENT, remove_many
 from zapdb.tables.did_you_mean import not_by_name, require_many
 from zapdb.tables.discarding import DiscardedRecord, Discarding
-from zapdb.tables.generated_values import generate_values, has_whole_key
+from zapdb.tables.generated_values import (
+    OperationNumbers,
+    generate_values,
+    has_whole_key,
+    note_given,
+)
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.predicates import Predicate
-from zapdb.tables.number_blocks import OperationNumbers, note_given
 from zapdb.tables.on_delete import apply_on_delete
 from zapdb.tables.optimistic_concurrency import check_unchanged, encode_seen
 from zapdb.tables.queries.page import R

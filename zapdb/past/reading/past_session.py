@@ -39,8 +39,8 @@ from zapdb.records.derivation import restored_in
 from zapdb.storage import Connection
 from zapdb.storage.retries import attempts
 from zapdb.tables.changes import within_snapshot
+from zapdb.tables.generated_values import OperationNumbers
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.queries.past_ways import PastReading, choose_way, most_lookups
 from zapdb.tables.session import Session, TableRead
 

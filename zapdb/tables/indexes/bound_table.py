@@ -3,7 +3,7 @@ statements, indexes, checks and references."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final, NamedTuple, Self, cast
 
@@ -37,6 +37,7 @@ from zapdb.storage import (
 )
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.tables.indexes.checks import CompiledCheck, compile_check
+from zapdb.tables.indexes.keys import build_keys
 from zapdb.tables.indexes.maintenance import IndexMaintainer, open_maintainer
 from zapdb.tables.indexes.references import (
     IncomingReference,
@@ -348,3 +349,28 @@ def compile_program(
     if not is_stale and is_same_layout(catalog.chain, source, target, origin, position):
         return None
     return catalog.chain.program(target.number, origin, position, catalog.zones)
+
+
+def show_code(catalog: TenantCatalog, descriptor: TableDescriptor) -> str:
+    """All functions as Python source: the codec, each index's keys, each check, and each older
+    layout's program."""
+    return "\n".join(_sections(catalog, descriptor))
+
+
+def _sections(catalog: TenantCatalog, descriptor: TableDescriptor) -> Iterator[str]:
+    table = descriptor.schema
+    yield f"# The codec of {table.name}, revision {descriptor.revision}.\n"
+    yield codec_for(table, catalog.zones).source
+    for index in table.indexes:
+        yield f"# The keys of the index {index.name}.\n"
+        yield build_keys(table, index).source
+    for check in table.checks:
+        yield f"# The check {check.name}.\n"
+        yield compile_check(table, check).source
+    for revision in sorted(descriptor.origins):
+        if descriptor.layouts.get(revision) != revision:
+            continue  # its records have the layout of an earlier one
+        program = compile_program(catalog, descriptor, table, catalog.position, revision)
+        if program is not None:
+            yield f"# The conversion from revision {revision} to revision {descriptor.revision}.\n"
+            yield program.source

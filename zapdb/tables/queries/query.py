@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import decimal
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn
 
 import msgspec
 
-from zapdb.errors import (
-    RecordNotFound,
-    SeveralRecords,
-    UsageError,
-)
+from zapdb.errors import RecordNotFound, SeveralRecords, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX, READ
 from zapdb.records import Record
 from zapdb.schema import Field
@@ -22,19 +20,12 @@ from zapdb.tables.bulk import change_all, remove_all
 from zapdb.tables.dataset_warnings import list_warnings
 from zapdb.tables.did_you_mean import Uncounted, no_attribute, no_place, not_a_record
 from zapdb.tables.eager_loading import add_include, load_included
+from zapdb.tables.generated_values import note_given
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.choosing import UnionPlan, without_ties
 from zapdb.tables.indexes.ordering import BY_KEY, Ordering
 from zapdb.tables.indexes.path_planning import QueryPlan
-from zapdb.tables.indexes.predicates import (
-    EVERYTHING,
-    Comparison,
-    Not,
-    Predicate,
-    order_value,
-)
-from zapdb.tables.number_blocks import note_given
-from zapdb.tables.queries.aggregates import add_up, require_summable
+from zapdb.tables.indexes.predicates import EVERYTHING, Comparison, Not, Predicate, order_value
 from zapdb.tables.queries.cursors import Cursor, Mark, decode_cursor, encode_cursor, mark_query
 from zapdb.tables.queries.explanation import Explanation, count_spans, explain_plan
 from zapdb.tables.queries.fields import FieldOrder, as_field, as_order, bind_all
@@ -51,6 +42,7 @@ from zapdb.tables.queries.selection import (
 )
 from zapdb.tables.queries.typed_fields import TypedField, TypedOrderedField
 from zapdb.tables.session import Session
+from zapdb.values import Decimal, Float, Integer
 
 _NO_FIELDS: Final = frozenset[int]()
 """For reading only the keys of records."""
@@ -469,3 +461,49 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
                 raise AttributeError(name)
             table = object.__getattribute__(self, "_bound").adapter.schema
             raise no_attribute(self, name, table.name, ())
+
+
+FLOAT_UNITS: Final = 2**1074
+"""So many of the smallest float make 1: every finite float is a whole number of them."""
+
+
+def require_summable(table: str, field: Field) -> None:
+    """Raises `UsageError` unless the values of a field can be added."""
+    if not isinstance(field.type, Integer | Decimal | Float):
+        raise UsageError(
+            "only integers, decimals and floats can be summed",
+            field=f"{table}.{field.name}",
+            type=field.type,
+        )
+
+
+def add_up(field: Field, values: Iterable[Any]) -> Any:
+    """The sum of checked values, nulls left out; 0 of the field's type if there are none.
+
+    Integers and decimals of any size are added exactly, floats exactly and then rounded once.
+    """
+    present = (value for value in values if value is not None)
+    if isinstance(field.type, Float):
+        return _add_floats(present)
+    if isinstance(field.type, Decimal):
+        scale = field.type.scale
+        total = sum(field.type.to_number(value, field.name) for value in present)
+        digits = tuple(map(int, str(abs(total))))
+        return decimal.Decimal((int(total < 0), digits, -scale))
+    return sum(present)
+
+
+def _add_floats(values: Iterable[float]) -> float:
+    total, special = 0, 0.0
+    for value in values:
+        if math.isfinite(value):
+            numerator, denominator = value.as_integer_ratio()
+            total += numerator * (FLOAT_UNITS // denominator)
+        else:
+            special += value
+    if special != 0:  # NaN, too
+        return special
+    try:
+        return total / FLOAT_UNITS
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf

@@ -34,9 +34,8 @@ from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.sequences import move_on
 from zapdb.tables.bulk import KEYS_PER_STATEMENT
-from zapdb.tables.generated_values import generate_values
+from zapdb.tables.generated_values import OperationNumbers, generate_values
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.number_blocks import OperationNumbers
 from zapdb.tables.writes import WritePlan, execute
 from zapdb.transfer.export.archived_values import (
     list_archived_values,

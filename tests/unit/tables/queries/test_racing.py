@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from tests.forms import cases
 from zapdb.limits import RACE_HEAD_START_RECORDS, RACE_TURN_RECORDS
-from zapdb.tables.queries.racing import Candidate, race
+from zapdb.tables.queries.plan_execution import Candidate, race
 
 
 def looks(places: list[int | None], looked: list[int]) -> Iterator[Candidate[int]]:
