@@ -314,7 +314,7 @@ def test_tenants(place: Workspace) -> None:
 
 
 @pytest.mark.on_each_engine
-def test_schema_changes_are_called_back_on_the_loop(place: Workspace) -> None:
+def test_changes_of_the_catalog_are_called_back_on_the_loop(place: Workspace) -> None:
     async def main() -> None:
         async with opened(place) as db:
             heard = asyncio.Queue[Any]()
@@ -324,13 +324,13 @@ def test_schema_changes_are_called_back_on_the_loop(place: Workspace) -> None:
                 assert threading.current_thread() is thread
                 heard.put_nowait(change)
 
-            end = await db.on_schema_change(hear)
+            end = await db.on_catalog_change(hear, kinds=["tenant"])
             place.write(
                 2, "add_field: {table: items, field: {name: color, type: string, default: red}}"
             )
             await asyncio.to_thread(place.open)
             async with asyncio.timeout(60):
-                assert (await heard.get()).after == 2
+                assert (await heard.get()).after.position == 2
             end()
 
     asyncio.run(main())

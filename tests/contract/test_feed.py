@@ -44,7 +44,7 @@ from zapdb.catalog.row_kinds import (
     SettingRow,
 )
 from zapdb.catalog.rows import catalog_schema, dump_row, load_row
-from zapdb.errors import CorruptCatalog, IncompatibleVersion
+from zapdb.errors import CatalogChangesPurged, CorruptCatalog, IncompatibleVersion
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.identities import count_of, lowest_of
@@ -419,6 +419,37 @@ def test_rule_30_a_follower_behind_the_horizon_loads_the_whole(storage: Storage)
     wanted = follow(storage)
     assert follow(storage, behind).to_bytes() == wanted.to_bytes()
     assert follow(storage, at_horizon).to_bytes() == wanted.to_bytes()
+
+
+@pytest.mark.on_each_engine
+def test_rule_30_changes_since_a_seq_are_told_until_they_are_purged(storage: Storage) -> None:
+    seqs = []
+    for name in ("a", "b"):
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            rows.put(connection, setting(1, name))
+            seqs.append(feed.read_seq(connection))
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        seqs.append(rows.delete(connection, SettingRow, "*/a"))
+    first, second, deleted = seqs
+
+    def since(seq: int, kinds: list[str] | None = None) -> list[tuple[str, str, int, bool]]:
+        with storage.transaction(TransactionMode.READ) as connection:
+            found = feed.read_changed_rows(connection, seq, kinds)
+        return [(row.kind, row.key, row.seq, row.is_deleted) for row in found]
+
+    gone, kept = ("setting", "*/a", deleted, True), ("setting", "*/b", second, False)
+    assert since(first) == since(first, ["setting", "node"]) == [kept, gone]
+    assert since(second) == [gone]
+    assert since(deleted) == since(first, ["node"]) == []
+    assert since(0)[-2:] == [kept, gone]
+    feed.purge(storage, kept=0)
+    assert since(deleted) == []
+    assert since(0)[-1] == kept
+    for seq in (first, second, deleted + 1):  # the last is of a database that was restored since
+        with pytest.raises(CatalogChangesPurged) as caught:
+            since(seq)
+        assert caught.value.context == {"after": seq, "oldest": deleted, "newest": deleted}
+        assert caught.value.rpc_status == "OUT_OF_RANGE"
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
-from zapdb.catalog import cache
+from zapdb.catalog import cache, feed
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.row_kinds import SettingRow
-from zapdb.database.catalog_watch import ChangedRows, SchemaChange
-from zapdb.errors import CatalogBehind, IncompatibleVersion, UsageError
+from zapdb.catalog.row_kinds import KINDS, SettingRow, Tenant
+from zapdb.database.catalog_watch import CatalogChange, ChangedRows
+from zapdb.errors import CatalogBehind, IncompatibleVersion, UnknownName, UsageError
 from zapdb.storage import TransactionMode
 
 
@@ -87,31 +87,33 @@ def test_waiting_for_a_token_ends(workspace: Workspace) -> None:
         db.admin.wait_for_catalog(seq + 1)
 
 
+@pytest.mark.on_each_engine
 def test_rule_30_callbacks_hear_of_schema_changes(
     workspace: Workspace, caplog: pytest.LogCaptureFixture
 ) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
-    heard: list[tuple[SchemaChange, int, bool]] = []
+    heard: list[tuple[CatalogChange, int]] = []
 
-    def fail(change: SchemaChange) -> None:
+    def fail(change: CatalogChange) -> None:
         raise ZeroDivisionError
 
-    def hear(change: SchemaChange) -> None:
-        fields = db.table("items").field_names
-        heard.append((change, db.admin.catalog().position, "color" in fields))
+    def hear(change: CatalogChange) -> None:
+        heard.append((change, db.position))
 
     for callback in (fail, hear):
-        end = db.on_schema_change(callback)
+        end = db.on_catalog_change(callback, kinds=["tenant", "index", "constraint"])
     db.admin.set_setting("on_read", "leave")  # is none
     workspace.write(2, ADD_COLOR)
     other = workspace.open()
     wait_until(lambda: heard, "the callback was called")
-    ((change, position, _),) = heard
-    assert (change.tenant, change.before, change.after, position) == (1, 1, 2, 2)
-    assert "tenant" in change.kinds
+    ((change, position),) = heard
+    assert (change.kind, change.key, change.tenant, position) == ("tenant", "1", 1, 2)
+    assert isinstance(change.before, Tenant)
+    assert isinstance(change.after, Tenant)
+    assert (change.before.position, change.after.position) == (1, 2)
     assert change.seq <= db.admin.catalog().seq
-    assert "a callback of on_schema_change failed" in caplog.text
+    assert "a callback of on_catalog_change failed" in caplog.text
     assert "ZeroDivisionError" in caplog.text
     end()
     end()
@@ -120,6 +122,58 @@ def test_rule_30_callbacks_hear_of_schema_changes(
     db.admin.wait_for_catalog(other.admin.catalog_seq())
     time.sleep(0.05)
     assert len(heard) == 1
+
+
+@pytest.mark.on_each_engine
+def test_rule_30_callbacks_hear_of_whatever_the_process_learns(workspace: Workspace) -> None:
+    """Each row that another process writes, in the order of seqs; the last of all says that the
+    others were told."""
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    every, mine, settings = list[CatalogChange](), list[CatalogChange](), list[CatalogChange]()
+    db.on_catalog_change(every.append, all_tenants=True)
+    db.on_catalog_change(mine.append)
+    db.on_catalog_change(settings.append, kinds="setting")
+    with pytest.raises(UnknownName, match="no such kind"):
+        db.on_catalog_change(every.append, kinds=["schema"])  # type: ignore[list-item]  # no kind
+    with workspace.open() as other:
+        seq = other.admin.set_setting("on_read", "write_back", table="items")
+        db.admin.wait_for_catalog(seq)  # else it comes and goes in one step
+        other.admin.create_tenant("acme")
+        other.for_tenant("acme").table("items").insert(id=1, title="Milk")
+        other.table("items").insert(id=1, title="Milk")
+        other.admin.set_setting("on_read", "leave", tenant="acme")
+        workspace.write(2, INDEX_SIZE)
+        with workspace.open() as third:
+            third.admin.run_jobs()
+        other.admin.set_setting("on_read", None, table="items")
+    last = db.admin.set_setting("job_records_per_second", "7")
+    wait_until(lambda: any(change.seq == last for change in every), "the last change was told")
+    assert [change.seq for change in every] == sorted(change.seq for change in every)
+    told = {(change.kind, change.tenant) for change in every}
+    assert told >= {
+        *(("setting", 2), ("setting", None), ("tenant", 1), ("tenant", 2)),
+        *(("tenant-name", 2), ("node", None), ("index", 1), ("job", 1), ("chain", None)),
+    }
+    assert {(change.kind, change.tenant) for change in mine} == {
+        (kind, tenant) for kind, tenant in told if tenant != 2
+    }
+    assert {change.kind for change in settings} == {"setting"}
+    assert {change.tenant for change in settings} == {None}
+    final = {(change.kind, change.key): change for change in every}
+    rows = db.admin.catalog().cache
+    for (kind, key), change in final.items():
+        assert change.after == rows.get(KINDS[kind], key)
+        assert rows.seqs[kind, key] == change.seq
+    assert final["setting", "*/1/*/on_read"].after is None
+    with db._storage.transaction(TransactionMode.READ) as connection:
+        fed = [
+            (row.kind, row.key, row.is_deleted)
+            for row in feed.read_changed_rows(connection, 1 << 28)
+        ]
+    assert {(kind, key) for kind, key, is_deleted in fed if is_deleted} >= {
+        (kind, key) for (kind, key), change in final.items() if change.after is None
+    }
 
 
 @pytest.mark.on_each_engine

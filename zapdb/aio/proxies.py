@@ -48,6 +48,7 @@ from zapdb.activation.up import AppliedMigration
 from zapdb.aio.calls import CancellableCall, Worker
 from zapdb.aio.records import AsyncFile, AsyncRecords, loaded
 from zapdb.aio.runtime import CallKind, Runtime
+from zapdb.catalog.row_kinds import KindName
 from zapdb.database.admin import DatabaseAdmin
 from zapdb.database.catalog_watch import Callback
 from zapdb.database.change_log_facet import DatabaseChangeLog
@@ -880,12 +881,18 @@ class AsyncDatabase(AccessProxy[Database]):
         is_part = self._runtime.storage.pool.open_here() is not None
         return await (attempt() if is_part else retry_in_task(WRITE, attempt, beaten.before_again))
 
-    async def on_schema_change(self, callback: Callback) -> Callable[[], None]:
-        """Call `callback` with each `SchemaChange` of this tenant, on this event loop; returns what
-        ends that.
+    async def on_catalog_change(
+        self,
+        callback: Callback,
+        *,
+        kinds: Collection[KindName] | None = None,
+        all_tenants: bool = False,
+    ) -> Callable[[], None]:
+        """Call `callback` with each `CatalogChange`, on this event loop; returns what ends that.
 
-        It is called within about a second after the change, in whichever process that was made.
-        What it raises is handled as that of other callbacks of the loop.
+        `kinds` and `all_tenants` are as for the synchronous method. It is called within about a
+        second after the change, in whichever process that was made. What it raises is handled as
+        that of other callbacks of the loop.
         """
         loop = asyncio.get_running_loop()
 
@@ -893,7 +900,10 @@ class AsyncDatabase(AccessProxy[Database]):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(callback, change)
 
-        return await self._call("task", lambda db: db.on_schema_change(call_back))
+        return await self._call(
+            "task",
+            lambda db: db.on_catalog_change(call_back, kinds=kinds, all_tenants=all_tenants),
+        )
 
     async def close(self) -> None:
         """End this process's registration and close its connections; safe to repeat.

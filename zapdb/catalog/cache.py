@@ -17,6 +17,7 @@ import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -24,10 +25,10 @@ from types import MappingProxyType
 from typing import Final
 
 from zapdb.catalog import rows
-from zapdb.catalog.feed import read_horizon, read_newest_up_to, read_rows, read_seq
+from zapdb.catalog.feed import FeedRow, read_changed_rows, read_horizon, read_newest_up_to, read_seq
 from zapdb.catalog.row_kinds import CatalogRow, row_key
 from zapdb.catalog.rows import R, load_row
-from zapdb.errors import CorruptCatalog
+from zapdb.errors import CatalogChangesPurged, CorruptCatalog
 from zapdb.storage import Connection
 
 
@@ -100,7 +101,7 @@ class CatalogCache(LoadedRows):
 def load_cache(connection: Connection) -> CatalogCache:
     """Load the whole catalog, inside a transaction that reads one snapshot; raises `CorruptCatalog`
     for a row before the first change."""
-    loaded = _advance(connection, NOTHING_CACHED, 0)
+    loaded = _advance(connection, NOTHING_CACHED, read_changed_rows(connection, 0), 0)
     if loaded is None:
         raise CorruptCatalog(
             "a row of the catalog has a seq below 1",
@@ -115,18 +116,20 @@ def refresh_cache(connection: Connection, cache: CatalogCache) -> CatalogCache:
     snapshot."""
     if read_seq(connection) == cache.seq:
         return cache
-    horizon = read_horizon(connection)
-    refreshed = None if cache.seq < horizon else _advance(connection, cache, horizon)
-    if refreshed is not None:
-        return refreshed
+    with suppress(CatalogChangesPurged):
+        changed = read_changed_rows(connection, cache.seq)
+        refreshed = _advance(connection, cache, changed, read_horizon(connection))
+        if refreshed is not None:
+            return refreshed
     if connection.storage.zones is not None:
         connection.storage.zones.reload()  # they may be of another history, too
     return load_cache(connection)
 
 
-def _advance(connection: Connection, cache: CatalogCache, horizon: int) -> CatalogCache | None:
+def _advance(
+    connection: Connection, cache: CatalogCache, changed: list[FeedRow], horizon: int
+) -> CatalogCache | None:
     """Return the cache with the rows that changed since; None if it is of another history."""
-    changed = read_rows(connection, cache.seq)
     names = {(row.kind, row.key) for row in changed}
     texts, seqs = dict(cache.texts), dict[tuple[str, str], int]()
     for name, seq in cache.seqs.items():

@@ -9,12 +9,14 @@ the changes since the last purge, and no statement is replayed.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import sqlalchemy as sa
 
 from zapdb.catalog.row_kinds import KINDS
 from zapdb.catalog.rows import dump_row, level_to_write, load_row, lock_seq, put
+from zapdb.errors import CatalogChangesPurged
 from zapdb.limits import TOMBSTONES_KEPT
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import as_number, wrong_counter
@@ -34,6 +36,10 @@ class FeedRow:
     seq: int
     text: str | None
 
+    @property
+    def is_deleted(self) -> bool:
+        return self.text is None
+
 
 def read_seq(connection: Connection, *, lock: bool = False) -> int:
     """Return the seq of the newest change; with `lock` there is no newer one until the transaction
@@ -52,13 +58,33 @@ def read_horizon(connection: Connection) -> int:
     return as_number(row[0])
 
 
-def read_rows(connection: Connection, after: int = 0) -> list[FeedRow]:
-    """Return the changes after a seq, oldest first, with their values as text."""
+def read_changed_rows(
+    connection: Connection, after: int, kinds: Collection[str] | None = None
+) -> list[FeedRow]:
+    """Return the newest change of each row that has changed after a seq, in the order of their
+    seqs, inside a transaction that reads one snapshot; only rows of some kinds, if they are given.
+
+    To go on, give the seq of the last one; if kinds are chosen, better that of `read_seq` in the
+    same snapshot, which does not fall behind while other rows change. 0 asks for all rows. Raises
+    `CatalogChangesPurged` if deletions after the seq are not kept any more, or if the database
+    never had it: a backup was restored.
+    """
+    seq, horizon = read_seq(connection), read_horizon(connection)
+    if after and not horizon <= after <= seq:
+        raise CatalogChangesPurged(
+            "the catalog's changes since this seq are not kept",
+            after=after,
+            oldest=horizon,
+            newest=seq,
+            hint="read the whole catalog (after seq 0), and go on from its newest seq",
+        )
     query = (
         sa.select(CATALOG.c.kind, CATALOG.c.key, CATALOG.c.seq, CATALOG.c.value)
         .where(CATALOG.c.seq > after)
         .order_by(CATALOG.c.seq)
     )
+    if kinds is not None:
+        query = query.where(CATALOG.c.kind.in_(kinds))
     return [FeedRow(*row) for row in connection.core_execute(query)]
 
 

@@ -68,6 +68,12 @@ class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
     def key(self) -> str:
         return "/".join([str(getattr(self, name)) for name in self.KEY])
 
+    @property
+    def of_tenant(self) -> int | None:
+        """The number of the tenant that the row is about; None if it is about no single one."""
+        number = getattr(self, "tenant", None)
+        return number if isinstance(number, int) else None
+
 
 def row_key(*parts: object) -> str:
     """Return the key of a row, from its parts in the order of `KEY`."""
@@ -128,6 +134,10 @@ class Tenant(CatalogRow, frozen=True):
     created_by: str
     removing: bool
 
+    @property
+    def of_tenant(self) -> int:
+        return self.number
+
     def __repr__(self) -> str:
         state = ", being removed" if self.removing else ""
         return (
@@ -144,6 +154,10 @@ class TenantNameRow(CatalogRow, frozen=True):
 
     name: str
     number: Positive
+
+    @property
+    def of_tenant(self) -> int:
+        return self.number
 
 
 class NodeRow(CatalogRow, frozen=True):
@@ -348,6 +362,11 @@ class SettingRow(CatalogRow, frozen=True):
     scope: str
     name: str
     value: str
+
+    @property
+    def of_tenant(self) -> int | None:
+        tenant, _, _ = self.scope.partition("/")
+        return int(tenant) if tenant.isdecimal() else None
 
 
 KINDS: Final[dict[str, type[CatalogRow]]] = {

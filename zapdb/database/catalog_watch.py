@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,8 +19,8 @@ from zapdb.catalog import cache
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.feed import purge_if_long
-from zapdb.catalog.row_kinds import Job, Tenant
-from zapdb.errors import CatalogBehind, UsageError, ZapdbError
+from zapdb.catalog.row_kinds import KINDS, CatalogRow, Job
+from zapdb.errors import CatalogBehind, UnknownName, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
 from zapdb.storage import Storage, TransactionMode
 
@@ -39,22 +39,41 @@ class CatalogListener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaChange:
-    """What changed for a tenant between two states of the catalog.
+class CatalogChange:
+    """A row of the catalog that changed, as this process has seen it before and after; several
+    changes within a second may be one.
 
-    `before` and `after` are its positions, None if there is no such tenant; they are equal if only
-    an index or a constraint changed its state. `kinds` are the kinds of rows that changed:
-    `tenant`, `index`, `constraint`.
+    `before` is None for a new row, and `after` for a deleted one. `seq` is that of the newest
+    change. `tenant` is the number of the tenant that the row is about, None if it is about no
+    single one.
     """
 
     seq: int
-    tenant: int
-    before: int | None
-    after: int | None
+    kind: str
+    key: str
+    before: CatalogRow | None
+    after: CatalogRow | None
+
+    @property
+    def tenant(self) -> int | None:
+        row = self.before if self.after is None else self.after
+        return None if row is None else row.of_tenant
+
+
+Callback = Callable[[CatalogChange], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Subscription:
+    """A callback, with what it wants to hear of: kinds of rows, and one tenant or all of them."""
+
+    callback: Callback
     kinds: frozenset[str]
+    tenant: int | None
 
-
-Callback = Callable[[SchemaChange], object]
+    def wants(self, change: CatalogChange) -> bool:
+        is_wanted = self.tenant is None or change.tenant in (None, self.tenant)
+        return is_wanted and change.kind in self.kinds
 
 
 class CatalogWatcher:
@@ -66,7 +85,7 @@ class CatalogWatcher:
         self._error: ZapdbError | None = None
         self._begun = self._ended = 0  # how many steps
         self._listeners: list[CatalogListener] = []
-        self._callbacks: list[tuple[int, Callback]] = []
+        self._subscriptions: list[_Subscription] = []
         self._changed = threading.Condition()
         self._wake = threading.Event()
         self._stopped = False
@@ -120,17 +139,25 @@ class CatalogWatcher:
         with suppress(ValueError):
             self._listeners.remove(listener)
 
-    def on_schema_change(self, tenant: int, callback: Callback) -> Callable[[], None]:
-        """Call back after each change for a tenant; returns what ends it, safe to repeat."""
+    def subscribe(
+        self, callback: Callback, kinds: Collection[str] | None, tenant: int | None
+    ) -> Callable[[], None]:
+        """Call back after each change of rows of these kinds, None for all, and of a tenant, None
+        for all of them; returns what ends it, safe to repeat. Raises `UnknownName` for a kind."""
+        for kind in kinds or ():
+            if kind not in KINDS:
+                raise UnknownName(
+                    "rows of the catalog have no such kind", kind=kind, kinds=", ".join(KINDS)
+                )
         self.cache(CATALOG_WAIT_SECONDS)  # only changes after this cache are reported
-        entry = (tenant, callback)
-        self._callbacks.append(entry)
+        subscription = _Subscription(callback, frozenset(KINDS if kinds is None else kinds), tenant)
+        self._subscriptions.append(subscription)
 
-        def unregister() -> None:
+        def unsubscribe() -> None:
             with suppress(ValueError):
-                self._callbacks.remove(entry)
+                self._subscriptions.remove(subscription)
 
-        return unregister
+        return unsubscribe
 
     def stop(self) -> None:
         with self._changed:
@@ -158,9 +185,9 @@ class CatalogWatcher:
             with self._changed:
                 self._begun += 1
             error: ZapdbError | None = None
-            changes: list[SchemaChange] = []
+            step: _Step | None = None
             try:
-                changes = self._step()
+                step = self._step()
             except ZapdbError as problem:
                 error = problem
                 if self._error is None and not self._stopped:
@@ -168,10 +195,10 @@ class CatalogWatcher:
             with self._changed:
                 self._error, self._ended = error, self._begun
                 self._changed.notify_all()
-            for change in changes:
-                self._call_back(change)
+            if step is not None and self._subscriptions:
+                self._call_back(step)
 
-    def _step(self) -> list[SchemaChange]:
+    def _step(self) -> _Step | None:
         before = self._cache
         with self._storage.transaction(TransactionMode.READ) as connection:
             if self._storage.read_only:  # no heartbeat checks it
@@ -182,7 +209,7 @@ class CatalogWatcher:
                 else cache.refresh_cache(connection, before)
             )
         if before is not None and now is before:
-            return []
+            return None
         changed = now.changed_since(before or cache.NOTHING_CACHED)
         for listener in list(self._listeners):
             listener.on_change(now, changed)
@@ -191,35 +218,44 @@ class CatalogWatcher:
             self._changed.notify_all()
         if not self._storage.read_only:
             purge_if_long(self._storage)
-        return [] if before is None else find_schema_changes(before, now, changed)
+        return None if before is None else (before, now, changed)
 
-    def _call_back(self, change: SchemaChange) -> None:
-        for tenant, callback in list(self._callbacks):
-            if tenant == change.tenant:
-                try:
-                    callback(change)
-                except Exception:
-                    logger.exception("a callback of on_schema_change failed")
+    def _call_back(self, step: _Step) -> None:
+        subscriptions = list(self._subscriptions)
+        kinds = frozenset[str]().union(*(one.kinds for one in subscriptions))
+        try:
+            changes = list_changes(step, kinds)
+        except ZapdbError:
+            logger.exception("what changed in the catalog can't be told to callbacks")
+            return
+        for change in changes:
+            for one in subscriptions:
+                if one in self._subscriptions and one.wants(change):
+                    try:
+                        one.callback(change)
+                    except Exception:
+                        logger.exception("a callback of on_catalog_change failed")
 
 
-def find_schema_changes(
-    before: CatalogCache, now: CatalogCache, changed: ChangedRows
-) -> list[SchemaChange]:
-    """What changed rows mean, by tenant."""
-    kinds: dict[int, set[str]] = {}
-    for kind, key in changed:
-        if kind in ("tenant", "index", "constraint"):
-            kinds.setdefault(int(key.partition("/")[0]), set()).add(kind)
-    return [
-        SchemaChange(
-            now.seq,
-            tenant,
-            _position(before, tenant),
-            _position(now, tenant),
-            frozenset(kinds[tenant]),
+_Step = tuple[CatalogCache, CatalogCache, ChangedRows]
+"""What was cached before and is now, and the rows that differ."""
+
+
+def list_changes(step: _Step, kinds: frozenset[str]) -> list[CatalogChange]:
+    """Return the changes of rows of some kinds between two caches, in the order of their seqs."""
+    before, now, changed = step
+    found = [
+        CatalogChange(
+            now.seqs.get((kind, key), now.seq),
+            kind,
+            key,
+            before.get(KINDS[kind], key),
+            now.get(KINDS[kind], key),
         )
-        for tenant in sorted(kinds)
+        for kind, key in changed
+        if kind in kinds
     ]
+    return sorted(found, key=lambda change: (change.seq, change.kind, change.key))
 
 
 def concerns(tenant: int, changed: ChangedRows) -> bool:
@@ -239,8 +275,3 @@ def find_job_change(tenant: int, cache: CatalogCache, changed: ChangedRows) -> i
         (job.changed_at for job in jobs if job and job.tenant == tenant and job.state == "planned"),
         default=0,
     )
-
-
-def _position(cache: CatalogCache, tenant: int) -> int | None:
-    row = cache.get(Tenant, tenant)
-    return None if row is None else row.position

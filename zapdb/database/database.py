@@ -13,7 +13,7 @@ from zapdb.activation.datasets import apply_dataset_policies
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog.cluster.node_registration import Heartbeat, deregister
 from zapdb.catalog.cluster.stamping import give_stamp
-from zapdb.catalog.row_kinds import TenantNameRow
+from zapdb.catalog.row_kinds import KindName, TenantNameRow
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.catalog.tenants import find_tenant
 from zapdb.database.admin import DatabaseAdmin
@@ -338,14 +338,26 @@ class Database(Access):
         row = None if known is None else known.get(TenantNameRow, self._tenant)
         return row is not None and row.number != self._session.catalog.tenant
 
-    def on_schema_change(self, callback: Callback) -> Callable[[], None]:
-        """Call `callback` with each `SchemaChange` of this tenant; returns a function that ends
-        this.
+    def on_catalog_change(
+        self,
+        callback: Callback,
+        *,
+        kinds: Collection[KindName] | None = None,
+        all_tenants: bool = False,
+    ) -> Callable[[], None]:
+        """Call `callback` with each `CatalogChange` that this process learns of: settings, tenants,
+        jobs, processes, states of indexes and constraints; returns a function that ends this.
 
-        It is called in its own thread, within about a second after the change by any process. An
-        exception of the callback is logged.
+        `kinds` are the kinds of rows to hear of, all by default. Rows of other tenants than this
+        one are left out, unless `all_tenants`. A schema change is one of `{"tenant", "index",
+        "constraint"}`: the tenant's row has its position. It is called in its own thread, one
+        change after the other, within about a second after it was made by any process, when this
+        process works with it. An exception of the callback is logged. Raises `UnknownName` for a
+        kind.
         """
-        return self._node_context.watcher.on_schema_change(self._session.catalog.tenant, callback)
+        chosen = (kinds,) if isinstance(kinds, str) else kinds
+        tenant = None if all_tenants else self._session.catalog.tenant
+        return self._node_context.watcher.subscribe(callback, chosen, tenant)
 
     def close(self) -> None:
         """Remove this process's registration and close its connections; can be called again.

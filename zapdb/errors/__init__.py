@@ -65,6 +65,7 @@
     │   ├── LeaseHeld                      another process holds the lease
     │   ├── RollbackInProgress             writes are refused until a rollback is finished
     │   ├── CatalogBehind (TimeoutError)   this process's catalog cache lacks a change
+    │   ├── CatalogChangesPurged           the catalog's changes since a seq are not kept
     │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
     │   ├── TransactionConflict            serialization failure; run it again
     │   │   └── CatalogChanged             a migration changed the catalog; run it again
@@ -141,6 +142,7 @@ from zapdb.errors.migration_errors import (
 from zapdb.errors.running_errors import (
     CatalogBehind,
     CatalogChanged,
+    CatalogChangesPurged,
     CommitUnknown,
     ConcurrencyError,
     ConnectionsBusy,
@@ -194,6 +196,7 @@ __all__ = [
     "BlobMissing",
     "CatalogBehind",
     "CatalogChanged",
+    "CatalogChangesPurged",
     "ChangesPruned",
     "CheckViolation",
     "CommitUnknown",

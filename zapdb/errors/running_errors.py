@@ -31,6 +31,14 @@ class CatalogBehind(ConcurrencyError, TimeoutError):
     code = "concurrency.catalog_behind"
 
 
+class CatalogChangesPurged(ConcurrencyError):
+    """The catalog can't tell any more what changed since a seq: which rows were deleted is kept for
+    a number of changes. Read the catalog anew, and go on from its seq."""
+
+    code = "concurrency.catalog_changes_purged"
+    rpc_status = "OUT_OF_RANGE"
+
+
 class ConnectionsBusy(ConcurrencyError, TimeoutError):
     """No connection for a transaction became free in time."""
 

@@ -12,7 +12,7 @@ from tests.documents import document
 TABLE = "create_table: {table: items, key: [id], fields: [{name: id, type: integer}]}"
 DATABASE = (
     "admin applied at audit before change_log close diff diff_schemas for_tenant history jobs "
-    "moments on_schema_change position run snapshot sql"
+    "moments on_catalog_change position run snapshot sql"
 )
 ADMIN = (
     "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint metrics "
