@@ -304,6 +304,10 @@ SPLIT_LOOK_RECORDS: Final = 65_536
 """Records counted in a range to find its middle; of more, the worker keeps half of these."""
 JOB_PRIORITY_MAX: Final = 1_000
 """The highest priority of a job."""
+JOB_LOOK_SECONDS: Final = 1.0
+"""How often whoever watches a job is told how far it is."""
+JOB_MEASURE_SECONDS_MAX: Final = 60.0
+"""How long a job's rate is measured at most: a worker of the service waits meanwhile."""
 BUILD_PAUSE_SHARE: Final = 0.25
 """The pause between two builds of indexes that queries wait for, as a part of the first one's time:
 the queries that waited come at once when the index is there."""

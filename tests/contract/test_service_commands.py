@@ -23,6 +23,7 @@ from tests.services import serving_process
 from tests.support import PostgresServer
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.control import catalog, cluster
+from zapdb.control.jobs import listing, showing
 from zapdb.errors import IncompatibleVersion, InvalidValue, LeaseLost, UnknownName
 from zapdb.limits import HISTORY_ENTRIES_MAX
 from zapdb.schema import fingerprint, read_canonical_bytes
@@ -51,7 +52,10 @@ drop_field: {table: people, field: fax,
     restore: {archive: true, otherwise: {value: null}}}"""
 MIGRATIONS = (
     (COUNTRIES, PEOPLE),
-    ("add_field: {table: people, field: {name: age, type: integer, default: 7}}",),
+    (
+        "add_field: {table: people, field: {name: age, type: integer, default: 7}}",
+        "create_index: {table: countries, index: by_name, unique: true, fields: [{field: name}]}",
+    ),
     (BY_NAME, "add_check: {table: people, check: old, expression: age > 0}"),
     (DROP_FAX,),
 )
@@ -81,7 +85,7 @@ class Served:
 
 def make_database(address: str, migrations: Path) -> None:
     """Two tenants; of the people of each, some are stale, an index is not built, and a column was
-    dropped, added again and dropped."""
+    dropped, added again and dropped. The job of a unique index is blocked by records."""
     given = ("-d", address, "-m", str(migrations))
     for number, operations in enumerate(MIGRATIONS, 1):
         path = migrations / f"{number:04d}_step.yaml"
@@ -94,6 +98,9 @@ def make_database(address: str, migrations: Path) -> None:
         else:
             for tenant in TENANTS:
                 run_well("migrate", "up", "--no-build", "--tenant", tenant, *given)
+                if number == 2:
+                    blocked = run_here(["convert", "run", "--tenant", tenant, "-d", address])
+                    assert "violates the index by_name" in blocked.out
     run_well("migrate", "rollback", "--yes", "-d", address)
     for tenant in TENANTS:
         run_well("migrate", "up", "--no-build", "--tenant", tenant, *given)
@@ -102,7 +109,8 @@ def make_database(address: str, migrations: Path) -> None:
 
 def fill(address: str, tenant: str) -> None:
     with zapdb.open(address, tenant=tenant) as db, db.transaction():
-        db.table("countries").insert(code="nl", name="Netherlands")
+        for code in ("nl", "ho"):
+            db.table("countries").insert(code=code, name="Holland")
         for number in range(20):
             db.table("people").insert(id=number, day=DAY, country="nl", name=f"A{number}")
 
@@ -199,6 +207,21 @@ LOOK_UPS: dict[str, tuple[str, ...]] = {
     "setting of nobody": ("settings", "get", "convert", "--table", "nobody"),
     "setting of nothing": ("settings", "get", "convert", "--field", "name"),
     "setting unknown": ("settings", "get", "nothing"),
+    "jobs": ("jobs", "list"),
+    "all jobs": ("jobs", "list", "--all", "--tenant", "twin"),
+    "job": ("jobs", "show", "convert"),
+    "blocked job": ("jobs", "show", "index/1/1"),
+    "job unknown": ("jobs", "show", "nothing"),
+    "job of several": ("jobs", "pause", ""),
+    "throttle nothing": ("jobs", "throttle", "convert"),
+    "throttle wrong": ("jobs", "throttle", "convert", "--max-latency", "x"),
+    "throttle never": ("jobs", "throttle", "convert", "--window", "25:00-26:00"),
+    "throttle nowhere": (
+        *("jobs", "throttle", "convert", "--window", "22:00-06:00", "--zone", "Nowhere"),
+    ),
+    "priority wrong": ("jobs", "priority", "convert", "1001"),
+    "conversion": ("convert", "status"),
+    "rebuilding": ("reindex", "status"),
 }
 """Commands that change nothing, by what they are about."""
 
@@ -244,11 +267,32 @@ def evict(served: Served, run: Callable[..., Result]) -> Iterator[Result]:
     yield run("cluster", "evict", joined[0], "--yes")
 
 
-NAMES = re.compile(r"\b[0-9a-f]{12}\b|default|twin|/[12](?=/)|\d{4}-\d\d-\d\d[T ][0-9:.]+")
+def change_jobs(served: Served, run: Callable[..., Result]) -> Iterator[Result]:
+    tenant = ("--tenant", "default" if run == served.here else "twin")
+    yield run("jobs", "resume", "convert", *tenant)
+    yield run("jobs", "pause", "convert", *tenant)
+    yield run("jobs", "pause", "convert", *tenant, "--json")
+    yield run("jobs", "show", "convert", *tenant)
+    yield run("jobs", "resume", "convert", *tenant)
+    yield run("jobs", "priority", "convert", "900", *tenant)
+    yield run("jobs", "throttle", "convert", "--bytes-per-second", "1000", *tenant)
+    window = ("--window", "22:00-06:00", "--zone", "Europe/Amsterdam")
+    yield run("jobs", "throttle", "convert", *window, "--max-latency", "20", *tenant)
+    yield run("jobs", "show", "convert", *tenant, "--json")
+    yield run("jobs", "throttle", "convert", "--window", "none", *tenant, "--json")
+    yield run("jobs", "throttle", "convert", "--bytes-per-second", "none", *tenant)
+    yield run("jobs", "cancel", "convert", *tenant)
+    yield run("jobs", "pause", "convert", *tenant)
+    yield run("jobs", "show", "convert", *tenant)
+
+
+NAMES = re.compile(
+    r'"changed_at": [0-9]+|\b[0-9a-f]{12}\b|default|twin|/[12](?=/)|\d{4}-\d\d-\d\d[T ][0-9:.]+'
+)
 """Of jobs, nodes, tenants, and moments."""
 
 
-@pytest.mark.parametrize("steps", [prune, evict])
+@pytest.mark.parametrize("steps", [prune, evict, change_jobs])
 def test_what_changes_something(served: Served, steps: Steps) -> None:
     told = [
         [
@@ -330,3 +374,20 @@ def test_nobody_sends_the_heartbeat_of_another_process(served: Served) -> None:
             with pytest.raises(LeaseLost, match="no such node"):
                 control.call(method, db._node.id)
         db.table("countries").update("nl", name="Holland")
+
+
+def test_a_job_is_watched_until_it_ends(served: Served) -> None:
+    """Each second an answer; what changes meanwhile is in the next one."""
+    with connected_control(served.service, "twin") as control:
+        told = control.call(showing.watch_job, "validate")
+        first = next(told)
+        assert (first.state, first.is_running, first.records_per_second) == ("planned", False, None)
+        later = next(told)
+        assert later.records_per_second == 0
+        control.call(listing.cancel_job, first.id)
+        *_, last = told
+        assert (last.id, last.state) == (first.id, "cancelled")
+        with pytest.raises(UnknownName):
+            next(control.call(showing.watch_job, "nothing"))
+        with pytest.raises(InvalidValue, match="for so long"):
+            control.call(showing.get_job, first.id, 61.0)

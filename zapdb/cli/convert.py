@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation import load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import (
     JobRun,
@@ -19,15 +20,12 @@ from zapdb.cli.job_progress import (
     write_quarantined,
 )
 from zapdb.cli.output import Output, format_count, format_duration
+from zapdb.control.jobs import showing
+from zapdb.control.jobs.showing import UnfinishedJob
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
-from zapdb.jobs import Job, Progress, list_jobs, plan_jobs, read_progress
+from zapdb.jobs import Progress, list_jobs, plan_jobs
 from zapdb.jobs.estimate import estimate_jobs
-from zapdb.jobs.job_status import (
-    TableStatus,
-    list_blocked_jobs,
-    list_open_jobs,
-    read_table_statuses,
-)
+from zapdb.jobs.job_status import TableStatus
 from zapdb.jobs.job_types import name_job, type_of
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.waiting import find_hold, find_lagging
@@ -175,7 +173,7 @@ def _list_left(storage: Storage, tenant: int, known: set[str]) -> list[JobRun]:
         return found
 
 
-def convert_status_command(options: TenantOptions, output: Output) -> int:
+def convert_status_command(options: ServedTenantOptions, output: Output) -> int:
     """Show how many records have each revision, and which jobs are not finished.
 
     Exit status 3 if records are stale, an index is not built, or a check or reference is not
@@ -188,51 +186,26 @@ def convert_status_command(options: TenantOptions, output: Output) -> int:
     whose revision can't be read; `jobs` are the unfinished jobs, and `blocked` the jobs that found
     violating records, or records that can't be read.
     """
-    with (
-        options.opened() as (storage, catalog),
-        storage.transaction(TransactionMode.READ) as connection,
-    ):
-        tables = read_table_statuses(connection, catalog)
-        jobs = list_open_jobs(connection, catalog.tenant)
-        blocked = [
-            (job, read_progress(connection, job.id))
-            for job in list_blocked_jobs(connection, catalog.tenant)
-        ]
-    is_pending = any(table.is_pending for table in tables)
-    _write_tables(tables, output)
-    if jobs:
+    with options.control() as control:
+        found = control.call(showing.get_conversion_status)
+    _write_tables(found.tables, output)
+    if found.jobs:
         output.write()
-        _write_jobs(catalog, jobs, output)
-    _write_unvalidated(tables, output)
-    for job, progress in blocked:
+        _write_jobs(found.jobs, output)
+    _write_unvalidated(found.tables, output)
+    for job in found.blocked:
         output.write()
-        output.write(("blocked ", "bold red"), name_job(catalog, job).doing)
-        write_findings(job, output)
-        write_quarantined(job, progress, output)
-    if is_pending:
+        output.write(("blocked ", "bold red"), job.doing)
+        write_findings(job.table, job.findings, output)
+        write_quarantined(job.table, job.id, job.quarantined, output)
+    if found.pending:
         output.write()
         output.write(("pending", "yellow"), ": run `zapdb convert run`")
-    output.document(
-        {
-            "pending": is_pending,
-            "tables": tables,
-            "jobs": [_job_to_json(job, progress) for job, progress in jobs],
-            "blocked": [
-                {
-                    "id": job.id,
-                    "kind": job.kind,
-                    "table": job.table_name,
-                    "findings": job.findings,
-                    "quarantined": progress.quarantined,
-                }
-                for job, progress in blocked
-            ],
-        }
-    )
-    return EXIT_PENDING if is_pending else 0
+    output.document(found)
+    return EXIT_PENDING if found.pending else 0
 
 
-def _write_tables(tables: list[TableStatus], output: Output) -> None:
+def _write_tables(tables: Sequence[TableStatus], output: Output) -> None:
     columns = ("table", "records", "stale", "by revision", "indexes to build")
     rows = [
         (
@@ -250,38 +223,23 @@ def _write_tables(tables: list[TableStatus], output: Output) -> None:
     output.table(columns, rows, right=("records", "stale"), empty="no tables")
 
 
-def _write_unvalidated(tables: list[TableStatus], output: Output) -> None:
+def _write_unvalidated(tables: Sequence[TableStatus], output: Output) -> None:
     rows = [(table.table, what) for table in tables for what in table.unvalidated]
     if rows:
         output.write()
         output.table(("table", "not validated"), rows)
 
 
-def _write_jobs(catalog: TenantCatalog, jobs: list[tuple[Job, Progress]], output: Output) -> None:
+def _write_jobs(jobs: Sequence[UnfinishedJob], output: Output) -> None:
     columns = ("job", "ranges done", "read", "written", "conflicts")
     rows = [
         (
-            name_job(catalog, job).doing,
-            f"{progress.ranges_done} of {progress.ranges}",
-            f"{progress.read:,}",
-            f"{progress.written:,}",
-            f"{progress.conflicts:,}",
+            job.doing,
+            f"{job.ranges_done} of {job.ranges}",
+            f"{job.read:,}",
+            f"{job.written:,}",
+            f"{job.conflicts:,}",
         )
-        for job, progress in jobs
+        for job in jobs
     ]
     output.table(columns, rows, right=columns[1:])
-
-
-def _job_to_json(job: Job, progress: Progress) -> dict[str, Any]:
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "table": job.table_name,
-        "target": job.target,
-        "records": job.records,
-        "ranges": progress.ranges,
-        "ranges_done": progress.ranges_done,
-        "read": progress.read,
-        "written": progress.written,
-        "conflicts": progress.conflicts,
-    }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from zapdb.activation import TenantCatalog
+from zapdb.catalog.row_kinds import ConstraintFinding
 from zapdb.cli.job_bar import Waits, showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
 from zapdb.jobs import Job, Progress, read_progress
@@ -145,8 +146,8 @@ def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output, prefix: s
         return
     if run.job.state == "blocked":
         output.write(prefix, ("blocked ", "bold red"), name.doing)
-        write_findings(run.job, output)
-        write_quarantined(run.job, run.progress, output)
+        write_findings(run.job.table_name, run.job.findings, output)
+        write_quarantined(run.job.table_name, run.job.id, run.progress.quarantined, output)
         return
     records = format_count(run.progress.read, "record")
     verb, _, rest = name.done.partition(" ")
@@ -167,12 +168,12 @@ def write_way_on(job: Job, output: Output) -> None:
         output.write(f"  `zapdb jobs throttle {job.id} --window none` lets it run at any time")
 
 
-def write_findings(job: Job, output: Output) -> None:
+def write_findings(table: str, findings: Sequence[ConstraintFinding], output: Output) -> None:
     """Print what blocks a job: the violated constraints, with some of the records."""
-    for finding in job.findings:
+    for finding in findings:
         verb = "violates" if finding.count == 1 else "violate"
         counted = format_count(finding.count, "record")
-        output.write(f"  {counted} of {job.table_name} {verb} the ", (finding.what, "bold"), ":")
+        output.write(f"  {counted} of {table} {verb} the ", (finding.what, "bold"), ":")
         for example in finding.examples:
             output.write(f"    {example}")
         hidden = finding.count - len(finding.examples)
@@ -180,11 +181,11 @@ def write_findings(job: Job, output: Output) -> None:
             output.write(f"    … and {hidden:,} more")
 
 
-def write_quarantined(job: Job, progress: Progress, output: Output) -> None:
+def write_quarantined(table: str, job_id: str, count: int, output: Output) -> None:
     """Print how many records a job could not read."""
-    if progress.quarantined:
-        records = format_count(progress.quarantined, "record")
-        output.write(f"  {records} of {job.table_name} can't be read: `zapdb jobs show {job.id}`")
+    if count:
+        records = format_count(count, "record")
+        output.write(f"  {records} of {table} can't be read: `zapdb jobs show {job_id}`")
 
 
 def with_bar(

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Concatenate, ParamSpec, cast
 
 import typer
-from msgspec import structs
 
-from zapdb.catalog.feed import read_seq
-from zapdb.catalog.row_kinds import Job, JobThrottle
-from zapdb.cli.connecting import TenantOptions
+from zapdb.catalog.row_kinds import JobKind, JobThrottle
+from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output
+from zapdb.control import Target
+from zapdb.control.jobs import listing
+from zapdb.control.jobs.listing import JobChange, ThrottleChange
 from zapdb.errors import UsageError
-from zapdb.jobs.control import (
-    cancel_job,
-    find_job,
-    pause_job,
-    resume_job,
-    set_job_priority,
-    throttle_job,
-)
-from zapdb.jobs.job import OPEN_STATES, Progress, list_jobs, read_job, read_progress
-from zapdb.jobs.job_planning import sort_by_priority
-from zapdb.jobs.job_types import BEGINS_ANEW, name_job, type_of
-from zapdb.jobs.waiting import find_lagging, find_waits, has_worker
-from zapdb.jobs.window import parse_window
-from zapdb.storage import Storage, TransactionMode
+from zapdb.jobs.job_types import BEGINS_ANEW, JOB_TYPES
+
+P = ParamSpec("P")
 
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="The job's id, or the beginning of it.")
@@ -36,7 +26,7 @@ NONE = "none"
 
 
 def jobs_list_command(
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     every: Annotated[
         bool, typer.Option("--all", help="Also show jobs that are done or superseded.")
@@ -54,45 +44,32 @@ def jobs_list_command(
     waits for, and `lagging` which migration is not active because processes lack its file, or null;
     `changed_at` is in microseconds since 1970 UTC.
     """
-    with (
-        options.opened() as (storage, catalog),
-        storage.transaction(TransactionMode.READ) as connection,
-    ):
-        jobs = [
-            (
-                job,
-                read_progress(connection, job.id),
-                find_waits(connection, catalog, job),
-                job.state == "planned" and has_worker(connection, job),
-            )
-            for job in sort_by_priority(list_jobs(connection, catalog.tenant))
-            if every or job.state in OPEN_STATES
-        ]
-        lagging = find_lagging(connection, catalog)
+    with options.control() as control:
+        found = control.call(listing.list_jobs, every)
     output.table(
         ("job", "work", "state", "priority", "ranges done", "waits"),
         [
             (
                 (job.id, "bold"),
-                name_job(catalog, job).doing,
-                show_state(job, is_running=is_running),
+                job.doing,
+                show_state(job.state, is_running=job.is_running),
                 str(job.priority),
-                f"{progress.ranges_done:,} of {progress.ranges:,}",
-                waits[0] if waits else "-",
+                f"{job.ranges_done:,} of {job.ranges:,}",
+                job.waits[0] if job.waits else "-",
             )
-            for job, progress, waits, is_running in jobs
+            for job in found.jobs
         ],
         right=("priority", "ranges done"),
         empty="no jobs",
     )
-    if lagging is not None:
-        output.write(("waiting ", "yellow"), lagging)
-    output.document({"jobs": [job_to_json(*found) for found in jobs], "lagging": lagging})
+    if found.lagging is not None:
+        output.write(("waiting ", "yellow"), found.lagging)
+    output.document(found)
 
 
-def show_state(job: Job, *, is_running: bool) -> tuple[str, str]:
+def show_state(state: str, *, is_running: bool) -> tuple[str, str]:
     """The state and its color; a planned job that is worked on is called running."""
-    return ("running", "") if is_running else (job.state, COLORS.get(job.state, "yellow"))
+    return ("running", "") if is_running else (state, COLORS.get(state, "yellow"))
 
 
 def show_throttle(throttle: JobThrottle) -> str:
@@ -106,47 +83,17 @@ def show_throttle(throttle: JobThrottle) -> str:
     return ", ".join(filter(None, parts)) or NONE
 
 
-def job_to_json(
-    job: Job, progress: Progress, waits: tuple[str, ...], is_running: bool
-) -> dict[str, Any]:
-    """What `--json` shows of a job."""
-    return {
-        "id": job.id,
-        "kind": job.kind,
-        "table": job.table_name,
-        "subject": job.subject,
-        "error": job.error,
-        "target": job.target,
-        "state": job.state,
-        "is_running": is_running,
-        "priority": job.priority,
-        "throttle": job.throttle,
-        "records": job.records,
-        "is_estimated": job.is_estimated,
-        "ranges": progress.ranges,
-        "ranges_done": progress.ranges_done,
-        "read": progress.read,
-        "written": progress.written,
-        "conflicts": progress.conflicts,
-        "quarantined": progress.quarantined,
-        "changed_at": job.changed_at,
-        "changed_by": job.changed_by,
-        "waits": waits,
-        "findings": job.findings,
-    }
-
-
-def jobs_pause_command(job: JobArgument, options: TenantOptions, output: Output) -> None:
+def jobs_pause_command(job: JobArgument, options: ServedTenantOptions, output: Output) -> None:
     """Pause a job: its workers stop after their current batches, until you resume it.
 
     The conversion of a rollback can be paused, too; writes stay refused meanwhile.
 
     With `--json`: `{id, state, seq}`; a process whose catalog cache has the seq sees the change.
     """
-    _change(job, pause_job, ("paused ", "yellow"), options, output)
+    _write(_change(options, listing.pause_job, job), ("paused ", "yellow"), output)
 
 
-def jobs_resume_command(job: JobArgument, options: TenantOptions, output: Output) -> None:
+def jobs_resume_command(job: JobArgument, options: ServedTenantOptions, output: Output) -> None:
     """Resume a paused job, where it stopped.
 
     Background jobs, `convert watch`, a rollback, and the waiting process of an import, export or
@@ -155,10 +102,10 @@ def jobs_resume_command(job: JobArgument, options: TenantOptions, output: Output
 
     With `--json`: as for `pause`.
     """
-    _change(job, resume_job, ("resumed ", "green"), options, output)
+    _write(_change(options, listing.resume_job, job), ("resumed ", "green"), output)
 
 
-def jobs_cancel_command(job: JobArgument, options: TenantOptions, output: Output) -> None:
+def jobs_cancel_command(job: JobArgument, options: ServedTenantOptions, output: Output) -> None:
     """Cancel a job: its workers stop at once, and background jobs leave it alone from then on.
 
     What it has done stays done. If its target is still needed, `zapdb convert run` plans it again.
@@ -167,8 +114,9 @@ def jobs_cancel_command(job: JobArgument, options: TenantOptions, output: Output
 
     With `--json`: as for `pause`.
     """
-    changed = _change(job, cancel_job, ("cancelled ", "yellow"), options, output)
-    kind = type_of(changed)
+    changed = _change(options, listing.cancel_job, job)
+    _write(changed, ("cancelled ", "yellow"), output)
+    kind = JOB_TYPES[cast("JobKind", changed.kind)]
     kept = "" if kind.goes_on == BEGINS_ANEW else "what it has done stays done; "
     output.write(f"  {kept}{kind.again}")
 
@@ -176,7 +124,7 @@ def jobs_cancel_command(job: JobArgument, options: TenantOptions, output: Output
 def jobs_priority_command(
     job: JobArgument,
     priority: Annotated[int, typer.Argument(help="0 to 1,000; jobs with a higher one run first.")],
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
 ) -> None:
     """Change the priority of a job.
@@ -188,17 +136,13 @@ def jobs_priority_command(
 
     With `--json`: as for `pause`.
     """
-
-    def change(storage: Storage, job_id: str) -> Job:
-        return set_job_priority(storage, job_id, priority)
-
-    said = (f"priority {priority} for ", "green")
-    _change(job, change, said, options, output)
+    changed = _change(options, listing.set_job_priority, job, priority)
+    _write(changed, (f"priority {priority} for ", "green"), output)
 
 
 def jobs_throttle_command(
     job: JobArgument,
-    options: TenantOptions,
+    options: ServedTenantOptions,
     output: Output,
     records: Annotated[
         str | None,
@@ -245,28 +189,21 @@ def jobs_throttle_command(
             "there is nothing to change",
             hint="give --records-per-second, --bytes-per-second, --max-latency, or --window",
         )
-    numbers = {
-        "records_per_second": ("--records-per-second", records),
-        "bytes_per_second": ("--bytes-per-second", size),
-        "max_latency_ms": ("--max-latency", latency),
-    }
-
-    def change(storage: Storage, job_id: str) -> Job:
-        with storage.transaction(TransactionMode.READ) as connection:
-            found = read_job(connection, job_id).throttle
-        given = {name: _parse_rate(*pair) for name, pair in numbers.items() if pair[1] is not None}
-        found = structs.replace(found, **given)
-        if window is not None:
-            daily = None if window == NONE else parse_window(window, zone)
-            found = structs.replace(found, window=daily)
-        return throttle_job(storage, job_id, found)
-
-    _change(job, change, ("throttled ", "green"), options, output, shows_throttle=True)
+    change = ThrottleChange(
+        _parse_rate("--records-per-second", records),
+        _parse_rate("--bytes-per-second", size),
+        _parse_rate("--max-latency", latency),
+        window,
+        zone,
+    )
+    changed = _change(options, listing.throttle_job, job, change)
+    _write(changed, ("throttled ", "green"), output, f": {show_throttle(changed.throttle)}")
 
 
 def _parse_rate(option: str, text: str | None) -> int | None:
+    """0 for none; None if it is not given."""
     if text is None or text == NONE:
-        return None
+        return None if text is None else 0
     if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**62):
         example = 20 if option == "--max-latency" else 1000
         raise UsageError(
@@ -278,20 +215,15 @@ def _parse_rate(option: str, text: str | None) -> int | None:
 
 
 def _change(
-    text: str,
-    change: Callable[[Storage, str], Job],
-    said: tuple[str, str],
-    options: TenantOptions,
-    output: Output,
-    *,
-    shows_throttle: bool = False,
-) -> Job:
-    with options.opened() as (storage, catalog):
-        with storage.transaction(TransactionMode.READ) as connection:
-            found = find_job(connection, catalog.tenant, text)
-        changed = change(storage, found.id)
-        seq = read_seq(storage.connection())
-    ending = f": {show_throttle(changed.throttle)}" if shows_throttle else ""
-    output.write(said, f"{name_job(catalog, changed).doing}{ending}")
-    output.document({"id": changed.id, "state": changed.state, "seq": seq})
-    return changed
+    options: ServedTenantOptions,
+    change: Callable[Concatenate[Target, P], JobChange],
+    *args: P.args,
+    **named: P.kwargs,
+) -> JobChange:
+    with options.control() as control:
+        return control.call(change, *args, **named)
+
+
+def _write(changed: JobChange, said: tuple[str, str], output: Output, ending: str = "") -> None:
+    output.write(said, f"{changed.doing}{ending}")
+    output.document(changed)

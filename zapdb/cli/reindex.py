@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Mapping
+from typing import Annotated
 
 import typer
 
-from zapdb.activation import IndexDescriptor, TableDescriptor
-from zapdb.activation.datasets import needs_rebuilding
 from zapdb.catalog.feed import read_seq
-from zapdb.catalog.settings import Settings
-from zapdb.catalog.stored_settings import read_settings
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import JobRun, run_jobs
 from zapdb.cli.output import Output
-from zapdb.datasets import dataset_of
+from zapdb.control.jobs import showing
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
 from zapdb.jobs.index_rebuilding import plan_reindexing
-from zapdb.storage import TransactionMode
 
 TableOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only indexes of this table.")
@@ -70,7 +66,7 @@ def reindex_run_command(
     return EXIT_PENDING if any(one.hold for one in runs) else 0
 
 
-def reindex_status_command(options: TenantOptions, output: Output) -> int:
+def reindex_status_command(options: ServedTenantOptions, output: Output) -> int:
     """Show each index's state, its datasets, and the policy for when they change.
 
     Exit status 3 if a process with this process's data can't read an index.
@@ -80,56 +76,26 @@ def reindex_status_command(options: TenantOptions, output: Output) -> int:
     `policy` is the setting `on_dataset_change`; `built_with` and `this_process` map the names of
     datasets to versions.
     """
-    with options.opened() as (storage, catalog):
-        with storage.transaction(TransactionMode.READ) as connection:
-            settings = read_settings(connection, catalog.tenant)
-        found = [
-            _describe(settings, descriptor, index)
-            for descriptor in catalog.tables.values()
-            for index in descriptor.indexes
-        ]
+    with options.control() as control:
+        found = control.call(showing.get_reindex_status)
     output.table(
         ("table", "index", "state", "policy", "built with", "this process"),
         [
             (
-                one["table"],
-                one["index"],
-                (
-                    one["state"],
-                    "green" if one["state"] == "readable" and one["matches"] else "yellow",
-                ),
-                one["policy"] or "-",
-                _show(one["built_with"]),
-                _show(one["this_process"]),
+                one.table,
+                one.index,
+                (one.state, "green" if one.state == "readable" and one.matches else "yellow"),
+                one.policy or "-",
+                _show(one.built_with),
+                _show(one.this_process),
             )
-            for one in found
+            for one in found.indexes
         ],
         empty="no indexes",
     )
-    is_pending = any(one["state"] != "readable" or not one["matches"] for one in found)
-    output.document({"pending": is_pending, "indexes": found})
-    return EXIT_PENDING if is_pending else 0
+    output.document(found)
+    return EXIT_PENDING if found.pending else 0
 
 
-def _describe(
-    settings: Settings, descriptor: TableDescriptor, index: IndexDescriptor
-) -> dict[str, Any]:
-    here = [dataset_of(dependency) for dependency in index.dependencies]
-    policy = settings.dataset_policy(descriptor.schema, index.index) if here else None
-    return {
-        "table": descriptor.schema.name,
-        "index": index.index.name,
-        "state": index.state,
-        "policy": policy,
-        "matches": not needs_rebuilding(index),
-        "built_with": {
-            one.name: index.built_with[one.name].version
-            for one in here
-            if one.name in index.built_with
-        },
-        "this_process": {one.name: one.version for one in here},
-    }
-
-
-def _show(versions: dict[str, str]) -> str:
+def _show(versions: Mapping[str, str]) -> str:
     return "; ".join(dict.fromkeys(versions.values())) or "-"

@@ -6,6 +6,6 @@ message of the same fields (`zapdb.service.methods` lists the methods that it ha
 gives the same answer of a database that it opens itself as of one that a service serves.
 """
 
-from zapdb.control.target import Control, Json, LocalControl, Target, method_name
+from zapdb.control.target import Control, Json, LocalControl, Target, method_name, pace_of, paced
 
-__all__ = ["Control", "Json", "LocalControl", "Target", "method_name"]
+__all__ = ["Control", "Json", "LocalControl", "Target", "method_name", "pace_of", "paced"]

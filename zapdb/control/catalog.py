@@ -267,7 +267,9 @@ def _describe_index(table: TableSchema, found: IndexDescriptor) -> IndexDescript
 
 
 def _name_datasets(datasets: Mapping[str, Dataset]) -> dict[str, DatasetVersion]:
-    return {name: DatasetVersion(one.version, one.fingerprint) for name, one in datasets.items()}
+    return {
+        name: DatasetVersion(one.version, one.fingerprint) for name, one in sorted(datasets.items())
+    }
 
 
 def _describe_reference(descriptor: TableDescriptor, key: ForeignKey) -> ReferenceDescription:

@@ -306,7 +306,9 @@ def _describe_status(status: NodeStatus) -> ClusterNodeStatus:
         alive=status.is_alive,
         age_seconds=status.age_seconds,
         lease_seconds=status.lease_seconds,
-        datasets={name: DatasetVersion(*found) for name, found in status.node.row.datasets.items()},
+        datasets={
+            name: DatasetVersion(*found) for name, found in sorted(status.node.row.datasets.items())
+        },
     )
 
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Concatenate,
+    Final,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+)
 
 from zapdb.activation import TenantCatalog, schema_history_recovery
 from zapdb.catalog.cluster import ensure_database
@@ -18,6 +28,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 A = TypeVar("A")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_PACE: Final = "zapdb_pace_seconds"
 
 Json = Annotated[Any, "JSON"]
 """Plain data, whatever is in it: a message has it as a text of JSON."""
@@ -75,7 +88,34 @@ class LocalControl:
     def call(
         self, method: Callable[Concatenate[Target, P], A], /, *args: P.args, **named: P.kwargs
     ) -> A:
-        return method(self._target, *args, **named)
+        answer: Any = method(self._target, *args, **named)
+        pace = pace_of(method)
+        if pace:
+            answer = _paced(answer, pace)
+        return answer  # type: ignore[no-any-return] # of the method's own type
+
+
+def _paced(answers: Iterator[Any], seconds: float) -> Iterator[Any]:
+    for answer in answers:
+        yield answer
+        time.sleep(seconds)
+
+
+def paced(seconds: float) -> Callable[[F], F]:
+    """A method whose stream looks at something again for each of its answers: whoever calls it
+    waits for so long between two, and nothing in the database waits with it."""
+
+    def mark(method: F) -> F:
+        method.__dict__[_PACE] = seconds
+        return method
+
+    return mark
+
+
+def pace_of(method: Callable[..., Any]) -> float:
+    """The seconds between two answers of its stream; 0 if they come as they are there."""
+    seconds: float = method.__dict__.get(_PACE, 0.0)
+    return seconds
 
 
 def method_name(method: Callable[..., Any]) -> str:

@@ -16,6 +16,7 @@ import grpc.aio
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.control import Target, catalog, cluster, settings
+from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import comparing, planning
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
@@ -116,6 +117,21 @@ class AsyncMigrationMethods(AsyncMethods):
     plan = remote_awaited(planning.plan)
 
 
+class AsyncJobsMethods(AsyncMethods):
+    """Jobs: which there are, how far they are, and what an operator changes about them."""
+
+    list_jobs = remote_awaited(listing.list_jobs)
+    get_job = remote_awaited(showing.get_job)
+    watch_job = remote_iterated(showing.watch_job)
+    pause_job = remote_awaited(listing.pause_job)
+    resume_job = remote_awaited(listing.resume_job)
+    cancel_job = remote_awaited(listing.cancel_job)
+    set_job_priority = remote_awaited(listing.set_job_priority)
+    throttle_job = remote_awaited(listing.throttle_job)
+    get_conversion_status = remote_awaited(showing.get_conversion_status)
+    get_reindex_status = remote_awaited(showing.get_reindex_status)
+
+
 class AsyncClient:
     """A service, for one tenant; an asynchronous context manager.
 
@@ -128,6 +144,7 @@ class AsyncClient:
         self.cluster = AsyncClusterMethods(calls)
         self.settings = AsyncSettingsMethods(calls)
         self.migrations = AsyncMigrationMethods(calls)
+        self.jobs = AsyncJobsMethods(calls)
 
     async def __aenter__(self) -> AsyncClient:
         return self

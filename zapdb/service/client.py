@@ -22,6 +22,7 @@ import grpc
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.control import Control, Target, catalog, cluster, method_name, settings
+from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import comparing, planning
 from zapdb.errors import UsageError
 from zapdb.migrations import SentDirectory
@@ -222,6 +223,21 @@ class MigrationMethods(Methods):
     plan = remote(planning.plan)
 
 
+class JobsMethods(Methods):
+    """Jobs: which there are, how far they are, and what an operator changes about them."""
+
+    list_jobs = remote(listing.list_jobs)
+    get_job = remote(showing.get_job)
+    watch_job = remote(showing.watch_job)
+    pause_job = remote(listing.pause_job)
+    resume_job = remote(listing.resume_job)
+    cancel_job = remote(listing.cancel_job)
+    set_job_priority = remote(listing.set_job_priority)
+    throttle_job = remote(listing.throttle_job)
+    get_conversion_status = remote(showing.get_conversion_status)
+    get_reindex_status = remote(showing.get_reindex_status)
+
+
 class Client:
     """A service, for one tenant; safe to share between threads, and a context manager.
 
@@ -235,6 +251,7 @@ class Client:
         self.cluster = ClusterMethods(control)
         self.settings = SettingsMethods(control)
         self.migrations = MigrationMethods(control)
+        self.jobs = JobsMethods(control)
 
     def __enter__(self) -> Client:
         return self

@@ -189,7 +189,7 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
         held = _of_part(get_args(hint)[1], field.message_type.fields_by_name["value"])
         return MessageConversion(
             lambda value: {key: held.write(one) for key, one in value.items()},
-            lambda found: {key: held.read(one) for key, one in found.items()},
+            lambda found: {key: held.read(found[key]) for key in sorted(found)},  # it has no order
         )
     if field.is_repeated:
         raise Mismatch(f"{field.full_name} is repeated, and {hint} is one value")

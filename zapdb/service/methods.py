@@ -20,6 +20,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog, cluster, settings
+from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import comparing, planning
 from zapdb.migrations import MigrationDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
@@ -162,6 +163,16 @@ METHODS: Final = (
     Method(comparing.status, "migrate:plan"),
     Method(comparing.diff, "migrate:plan"),
     Method(planning.plan, "migrate:plan"),
+    Method(listing.list_jobs, "jobs:read"),
+    Method(showing.get_job, "jobs:read"),
+    Method(showing.watch_job, "jobs:read"),
+    Method(listing.pause_job, "jobs:control", changes=True),
+    Method(listing.resume_job, "jobs:control", changes=True),
+    Method(listing.cancel_job, "jobs:control", changes=True),
+    Method(listing.set_job_priority, "jobs:control", changes=True),
+    Method(listing.throttle_job, "jobs:control", changes=True),
+    Method(showing.get_conversion_status, "jobs:read"),
+    Method(showing.get_reindex_status, "jobs:read"),
 )
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {

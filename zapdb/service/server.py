@@ -31,7 +31,7 @@ from zapdb.aio.runtime import CallKind
 from zapdb.catalog import DEFAULT_TENANT_NAME, principal
 from zapdb.catalog.calls import KeyedRequest
 from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
-from zapdb.control import Target
+from zapdb.control import Target, pace_of
 from zapdb.errors import CatalogBehind, InvalidValue, LeaseLost, UnknownName, UsageError, ZapdbError
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
@@ -286,14 +286,17 @@ class Server:
                 tenant = self._tenant_row(call.tenant)
                 found = await self._do("task", lambda: iter(self._start(method, request)))
                 write = method.answer.write
+                pace = pace_of(method.function)
+                at_once = 1 if pace else STREAMED_AT_ONCE
                 while part := await self._do(
                     "task",
-                    lambda: [write(one).SerializeToString() for one in _some_of(found)],
+                    lambda: [write(one).SerializeToString() for one in islice(found, at_once)],
                 ):
                     for message in part:
                         await context.write(message)
                     self._guard.check_again(call, context)
                     self._require_tenant(call.tenant, tenant)
+                    await asyncio.sleep(pace)
             except BaseException as error:
                 await self._close(found)
                 await _fail(call, context, error)
@@ -437,10 +440,6 @@ def _hash(method: Method, request: Any) -> bytes:
     same.ClearField("min_seq")
     text = same.SerializeToString(deterministic=True)
     return hashlib.sha256(method.path.encode() + b"\0" + text).digest()
-
-
-def _some_of(found: Iterator[Any]) -> Iterator[Any]:
-    return islice(found, STREAMED_AT_ONCE)
 
 
 def _parse(method: Method, raw: bytes) -> Any:
