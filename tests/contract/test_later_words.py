@@ -76,6 +76,8 @@ FREE_TEXTS: Final = {
     "history_stores": "ids, directories, places and problems for people",
     "history_files": "ids and directories",
     "history_erasures": "ids and JSON of numbers",
+    "calls": "people, names, and a status of gRPC that is only shown",
+    "requests": "people, keys and processes",
     "history_eras": "ids",
 }
 """What the other texts of a table are: no words of a closed set."""
