@@ -34,6 +34,8 @@ from zapdb.transfer.plain_tables import (
 )
 
 LOCK_CLASS: Final = 8723
+KEY_NAME_LENGTH_MAX: Final = 58
+"""Of what stands before `_pkey` in a name."""
 LOCK_WAIT: Final = "2s"
 """How long a change of a table waits for its readers, since others wait behind it meanwhile."""
 SETTLES_SECONDS: Final = 3.0
@@ -81,6 +83,9 @@ _INDEXES: Final = (
     "SELECT relname, indisunique, pg_get_indexdef(indexrelid) FROM pg_index"
     " JOIN pg_class ON pg_class.oid = indexrelid WHERE indrelid = to_regclass(%s)"
     " AND NOT EXISTS (SELECT 1 FROM pg_constraint WHERE conindid = indexrelid AND contype <> 'f')"
+)
+_PRIMARY_KEY: Final = (
+    "SELECT conname::text FROM pg_constraint WHERE conrelid = to_regclass(%s) AND contype = 'p'"
 )
 _NAMES: Final = (
     "(SELECT array_agg(attname::text ORDER BY place) FROM unnest({numbers})"
@@ -274,6 +279,14 @@ class PostgresqlSession(TargetSession):
         except psycopg.Error:
             return False
         return True
+
+    def rename(self, name: str, to: str) -> None:
+        """Rename the constraint of its primary key, too, which others see in errors and plans."""
+        super().rename(name, to)
+        table = self.qualify(to)
+        for (key,) in self.run(_PRIMARY_KEY, (table,)):
+            named = quote_name(f"{to[:KEY_NAME_LENGTH_MAX]}_pkey")  # as PostgreSQL would name it
+            self.tries([f"ALTER TABLE {table} RENAME CONSTRAINT {quote_name(key)} TO {named}"])
 
     def admit_readers(self, name: str) -> None:
         for (role,) in self.run(_READERS, (self._schema,)):
