@@ -210,7 +210,7 @@ def _describe(descriptor: TableDescriptor, code: str | None) -> TableDescription
         revision=descriptor.revision,
         layout_revision=descriptor.layout_revision,
         fingerprint=format_fingerprint(fingerprint(table)),
-        fields=tuple(_describe_field(table, one) for one in table.fields),
+        fields=tuple(describe_field(table, one) for one in table.fields),
         indexes=tuple(_describe_index(table, one) for one in descriptor.indexes),
         checks=tuple(
             CheckDescription(
@@ -230,7 +230,8 @@ def _describe(descriptor: TableDescriptor, code: str | None) -> TableDescription
     )
 
 
-def _describe_field(table: TableSchema, field: Field) -> FieldDescription:
+def describe_field(table: TableSchema, field: Field) -> FieldDescription:
+    """A field of a schema as answers have it."""
     text = ""
     if field.has_default:
         plain = field.plain_default

@@ -6,14 +6,18 @@ number (`#12`), or a bookmark. It is read where the database is, by the database
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
+from typing import Any
 
 from zapdb.answers import hidden
 from zapdb.catalog.cluster.level import check_level
+from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.catalog.tenants import list_tenants
+from zapdb.control.catalog import FieldDescription, describe_field
 from zapdb.control.durations import DURATION, parse_duration
 from zapdb.control.records import (
     RecordShape,
@@ -24,8 +28,10 @@ from zapdb.control.records import (
     without_large,
 )
 from zapdb.control.target import Json, Target
-from zapdb.database import Database
+from zapdb.database import Database, Query
+from zapdb.database.past import Past
 from zapdb.errors import RecordNotFound, UsageError, ZapdbError
+from zapdb.limits import ARROW_PART_SIZE_BYTES
 from zapdb.log.change_log import Bookmark
 from zapdb.past.files.history_manifest import read_store
 from zapdb.past.files.stores import HistoryStatus, read_history_status
@@ -34,9 +40,11 @@ from zapdb.past.reading.audit import AuditEntry
 from zapdb.past.reading.difference import RecordDifference
 from zapdb.past.reading.listing import ChangeCounts, MomentSummary
 from zapdb.past.reading.moment import parse_moment
-from zapdb.past.reading.past_table import explaining_names
+from zapdb.past.reading.past_table import PastTable, explaining_names
+from zapdb.past.reading.schema_at import TableAt
 from zapdb.past.reading.versions import Version, list_named_versions
 from zapdb.records.cell_format import read_key, record_to_plain
+from zapdb.schema import TableSchema, canonical_bytes, fingerprint
 from zapdb.storage.cells import as_time
 from zapdb.tables.queries.conditions import read_condition
 
@@ -318,7 +326,7 @@ def list_records(
     past = db.at(read_named_moment(db, at))
     schema = past.schema(table)
     found = past.table(table)
-    query = found.where() if where is None else found.where(read_condition(found, schema, where))
+    query = _select(found, schema, where)
     if order_by:
         with explaining_names(past._session):
             query = query.order_by(*order_by)
@@ -334,6 +342,156 @@ def list_records(
         past.doubts,
         make_shape(schema),
         tuple(LargeValues(sizes) for _, sizes in shown),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowPart:
+    """A part of a stream of Arrow IPC, which may end anywhere in a batch of records. The first part
+    has the doubts."""
+
+    moment: int
+    doubts: Mapping[str, str]
+    data: bytes
+
+
+def load_table(
+    target: Target,
+    table: str,
+    at: str,
+    columns: tuple[str, ...] = (),
+    where: str | None = None,
+) -> Iterator[ArrowPart]:
+    """The records that a table had at a moment, in Arrow: all fields or `columns`, all records or
+    those that fulfil the condition `where`.
+
+    The bytes of all parts together are a stream of Arrow IPC, as `pyarrow.ipc.open_stream` reads
+    it. A page is read when the parts of the one before it are taken.
+    """
+    db = target.open_database()
+    past = db.at(read_named_moment(db, at))
+    found = past.table(table)
+    source = found if where is None else _select(found, past.schema(table), where)
+    return _write_arrow(past, source.to_arrow(columns or None))
+
+
+def _select(table: PastTable, schema: TableSchema, where: str | None) -> Query:
+    return table.where() if where is None else table.where(read_condition(table, schema, where))
+
+
+def _write_arrow(past: Past, reader: Any) -> Iterator[ArrowPart]:
+    import pyarrow
+
+    moment, doubts, sink = past.moment.number, past.doubts, _Sink()
+    with pyarrow.ipc.new_stream(sink, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            for data in sink.take():
+                yield ArrowPart(moment, doubts, data)
+                doubts = {}
+    for data in sink.take():
+        yield ArrowPart(moment, doubts, data)
+
+
+class _Sink(io.RawIOBase):
+    """What Arrow writes, as parts of a size that a message may have."""
+
+    def __init__(self) -> None:
+        self._written = list[bytes]()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._written.append(bytes(data))
+        return len(self._written[-1])
+
+    def take(self) -> Iterator[bytes]:
+        whole = b"".join(self._written)
+        self._written.clear()
+        for start in range(0, len(whole), ARROW_PART_SIZE_BYTES):
+            yield whole[start : start + ARROW_PART_SIZE_BYTES]
+
+
+def read_arrow(parts: Iterator[ArrowPart]) -> Any:
+    """A `pyarrow.RecordBatchReader` of the parts that `load_table` answers with."""
+    import pyarrow
+
+    return pyarrow.ipc.open_stream(io.BufferedReader(_Parts(parts), ARROW_PART_SIZE_BYTES))
+
+
+class _Parts(io.RawIOBase):
+    """The bytes of parts, as a file."""
+
+    def __init__(self, parts: Iterator[ArrowPart]) -> None:
+        self._parts, self._rest = parts, memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._rest = memoryview(part.data)
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+# What there was
+
+
+@dataclass(frozen=True, slots=True)
+class PastTableDescription:
+    """The schema that a table had at a moment; `schema` are its canonical bytes (docs/format), of
+    which the fingerprint is made."""
+
+    table: str
+    number: int
+    key: tuple[str, ...]
+    revision: int
+    layout_revision: int
+    fingerprint: str
+    fields: tuple[FieldDescription, ...]
+    schema: bytes = hidden()
+
+
+@dataclass(frozen=True, slots=True)
+class PastCatalog:
+    """The tables at a moment, and the number of the newest migration that was active."""
+
+    moment: int
+    visible_at: datetime | None
+    position: int
+    tables: tuple[PastTableDescription, ...]
+
+
+def get_catalog(target: Target, at: str) -> PastCatalog:
+    """The tables that there were at a moment, and their schemas."""
+    db = target.open_database()
+    past = db.at(read_named_moment(db, at))
+    moment, then = past.moment, past._session.then
+    return PastCatalog(
+        moment.number,
+        moment.visible_at,
+        then.position,
+        tuple(map(_describe_past_table, then.tables.values())),
+    )
+
+
+def _describe_past_table(then: TableAt) -> PastTableDescription:
+    schema = then.schema
+    return PastTableDescription(
+        table=schema.name,
+        number=schema.number,
+        key=tuple(one.name for one in schema.key_fields),
+        revision=then.revision,
+        layout_revision=then.layout_revision,
+        fingerprint=format_fingerprint(fingerprint(schema)),
+        fields=tuple(describe_field(schema, one) for one in schema.fields),
+        schema=canonical_bytes(schema),
     )
 
 

@@ -15,7 +15,14 @@ import grpc
 import grpc.aio
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.control import Target, catalog, cluster, settings
+from zapdb.control import (
+    Target,
+    catalog,
+    changes,
+    cluster,
+    history,
+    settings,
+)
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import comparing, planning
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
@@ -132,6 +139,28 @@ class AsyncJobsMethods(AsyncMethods):
     get_reindex_status = remote_awaited(showing.get_reindex_status)
 
 
+class AsyncHistoryMethods(AsyncMethods):
+    """The past: moments, who changed what, records and tables as they were, and its store."""
+
+    get_moments = remote_iterated(history.get_moments)
+    get_catalog = remote_awaited(history.get_catalog)
+    list_stores = remote_awaited(history.list_stores)
+    audit = remote_iterated(history.audit)
+    fetch_row = remote_awaited(history.fetch_row)
+    get_versions = remote_iterated(history.get_versions)
+    list_records = remote_awaited(history.list_records)
+    load_table = remote_iterated(history.load_table)
+    diff_moments = remote_iterated(history.diff_moments)
+
+
+class AsyncChangesMethods(AsyncMethods):
+    """The change log: changes of records and schemas in order, and its followers."""
+
+    list_changes = remote_iterated(changes.list_changes)
+    get_followers = remote_awaited(changes.get_followers)
+    get_status = remote_awaited(changes.get_status)
+
+
 class AsyncClient:
     """A service, for one tenant; an asynchronous context manager.
 
@@ -145,6 +174,8 @@ class AsyncClient:
         self.settings = AsyncSettingsMethods(calls)
         self.migrations = AsyncMigrationMethods(calls)
         self.jobs = AsyncJobsMethods(calls)
+        self.history = AsyncHistoryMethods(calls)
+        self.changes = AsyncChangesMethods(calls)
 
     async def __aenter__(self) -> AsyncClient:
         return self

@@ -21,7 +21,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import grpc
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
-from zapdb.control import Control, Target, catalog, cluster, method_name, settings
+from zapdb.control import (
+    Control,
+    Target,
+    catalog,
+    changes,
+    cluster,
+    history,
+    method_name,
+    settings,
+)
+from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import comparing, planning
 from zapdb.errors import UsageError
@@ -238,6 +248,35 @@ class JobsMethods(Methods):
     get_reindex_status = remote(showing.get_reindex_status)
 
 
+class HistoryMethods(Methods):
+    """The past: moments, who changed what, records and tables as they were, and its store."""
+
+    get_moments = remote(history.get_moments)
+    get_catalog = remote(history.get_catalog)
+    list_stores = remote(history.list_stores)
+    audit = remote(history.audit)
+    fetch_row = remote(history.fetch_row)
+    get_versions = remote(history.get_versions)
+    list_records = remote(history.list_records)
+    load_table = remote(history.load_table)
+    diff_moments = remote(history.diff_moments)
+
+    def to_arrow(
+        self, table: str, at: str, columns: tuple[str, ...] = (), where: str | None = None
+    ) -> Any:
+        """Return a `pyarrow.RecordBatchReader` of what `load_table` answers; it holds one batch at
+        a time. Needs pyarrow."""
+        return read_arrow(self.load_table(table, at, columns, where))
+
+
+class ChangesMethods(Methods):
+    """The change log: changes of records and schemas in order, and its followers."""
+
+    list_changes = remote(changes.list_changes)
+    get_followers = remote(changes.get_followers)
+    get_status = remote(changes.get_status)
+
+
 class Client:
     """A service, for one tenant; safe to share between threads, and a context manager.
 
@@ -252,6 +291,8 @@ class Client:
         self.settings = SettingsMethods(control)
         self.migrations = MigrationMethods(control)
         self.jobs = JobsMethods(control)
+        self.history = HistoryMethods(control)
+        self.changes = ChangesMethods(control)
 
     def __enter__(self) -> Client:
         return self

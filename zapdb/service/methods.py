@@ -19,7 +19,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from zapdb.control import catalog, cluster, settings
+from zapdb.control import catalog, changes, cluster, history, settings
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import comparing, planning
 from zapdb.migrations import MigrationDirectory
@@ -173,6 +173,18 @@ METHODS: Final = (
     Method(listing.throttle_job, "jobs:control", changes=True),
     Method(showing.get_conversion_status, "jobs:read"),
     Method(showing.get_reindex_status, "jobs:read"),
+    Method(history.get_moments, "history:read"),
+    Method(history.get_catalog, "history:read"),
+    Method(history.list_stores, "history:read"),
+    Method(history.audit, "data:read", shows_data=True),
+    Method(history.fetch_row, "data:read", shows_data=True),
+    Method(history.get_versions, "data:read", shows_data=True),
+    Method(history.list_records, "data:read", shows_data=True),
+    Method(history.load_table, "data:read", shows_data=True),
+    Method(history.diff_moments, "data:read", shows_data=True),
+    Method(changes.get_status, "history:read"),
+    Method(changes.get_followers, "history:read"),
+    Method(changes.list_changes, "data:read", shows_data=True),
 )
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {
