@@ -68,6 +68,8 @@ logger = logging.getLogger("zapdb.service")
 
 STREAMED_AT_ONCE: Final = 256
 """Answers of a stream that a worker makes at a time: no transaction is open between two times."""
+STREAMED_SIZE_BYTES: Final = 1024 * 1024
+"""Of such answers: no further one is made at the same time, once there are as many bytes."""
 CATALOG_CHECK_SECONDS: Final = 0.02
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a port in use is refused
@@ -288,11 +290,10 @@ class Server:
                 write = method.answer.write
                 pace = pace_of(method.function)
                 at_once = 1 if pace else STREAMED_AT_ONCE
-                while part := await self._do(
-                    "task",
-                    lambda: [write(one).SerializeToString() for one in islice(found, at_once)],
-                ):
+                while part := await self._do("task", lambda: _take(found, write, at_once)):
                     for message in part:
+                        if isinstance(message, ZapdbError):
+                            raise message
                         await context.write(message)
                     self._guard.check_again(call, context)
                     self._require_tenant(call.tenant, tenant)
@@ -440,6 +441,23 @@ def _hash(method: Method, request: Any) -> bytes:
     same.ClearField("min_seq")
     text = same.SerializeToString(deterministic=True)
     return hashlib.sha256(method.path.encode() + b"\0" + text).digest()
+
+
+def _take(
+    found: Iterator[Any], write: Callable[[Any], Any], at_once: int
+) -> list[bytes | ZapdbError]:
+    """Some answers of a stream as bytes, and behind them the error with which it ends."""
+    made, size_bytes = list[bytes | ZapdbError](), 0
+    try:
+        for one in islice(found, at_once):
+            message = write(one).SerializeToString()
+            made.append(message)
+            size_bytes += len(message)
+            if size_bytes >= STREAMED_SIZE_BYTES:
+                break
+    except ZapdbError as error:
+        made.append(error)
+    return made
 
 
 def _parse(method: Method, raw: bytes) -> Any:
