@@ -9,7 +9,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0028"
+revision = "0029"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -315,7 +315,7 @@ def upgrade() -> None:
         sa.Column("called_at", sa.BigInteger, nullable=False),
         sa.Column("principal", sa.Text, nullable=False),
         sa.Column("method", sa.Text, nullable=False),
-        sa.Column("tenant", sa.Text, nullable=False),
+        sa.Column("tenant_name", sa.Text, nullable=False),
         sa.Column("tables", sa.Text, nullable=False),
         sa.Column("status", sa.Text, nullable=False),
         sa.Column("duration_us", sa.BigInteger, nullable=False),

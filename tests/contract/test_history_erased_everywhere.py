@@ -107,7 +107,7 @@ NEVER = {
     "zapdb_probes.owner",
     *(
         f"zapdb_calls.{name}"
-        for name in ("id", "principal", "method", "tenant", "tables", "status")
+        for name in ("id", "principal", "method", "tenant_name", "tables", "status")
     ),
     *(f"zapdb_requests.{name}" for name in ("principal", "key", "request", "owner", "answer")),
     "zapdb_commit_tokens.id",

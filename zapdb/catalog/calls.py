@@ -50,7 +50,7 @@ def write_calls(connection: Connection, calls: Sequence[LoggedCall]) -> None:
             "called_at": call.called_at,
             "principal": call.principal,
             "method": call.method,
-            "tenant": call.tenant,
+            "tenant_name": call.tenant,
             "tables": json.dumps(call.tables, ensure_ascii=False),
             "status": call.status,
             "duration_us": call.duration_us,
@@ -69,7 +69,7 @@ def read_calls(
 ) -> list[LoggedCall]:
     """A page of the call log of a tenant, newest first, of calls before one that was read: its
     time and its id."""
-    query = sa.select(CALLS).where(CALLS.c.tenant == tenant)
+    query = sa.select(CALLS).where(CALLS.c.tenant_name == tenant)
     if since_us is not None:
         query = query.where(CALLS.c.called_at >= since_us)
     if principal is not None:

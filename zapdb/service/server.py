@@ -13,6 +13,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -71,6 +72,8 @@ STREAMED_AT_ONCE: Final = 256
 STREAMED_SIZE_BYTES: Final = 1024 * 1024
 """Of such answers: no further one is made at the same time, once there are as many bytes."""
 CATALOG_CHECK_SECONDS: Final = 0.02
+DEADLINE_SLACK_SECONDS: Final = 0.25
+"""A client's own clock ends a call at its deadline before the one here does."""
 OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a port in use is refused
     ("grpc.max_receive_message_length", SERVICE_REQUEST_SIZE_BYTES_MAX),
@@ -354,7 +357,8 @@ class Server:
         try:
             made: bytes = await self._do("task", lambda: self._answer(method, request))
         except BaseException:
-            await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
+            with suppress(ZapdbError):  # then it is done again when this process is gone
+                await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
             raise
         await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, made))
         return made
@@ -411,7 +415,8 @@ class Server:
         """Give back what the iterator of a stream that has failed holds."""
         close = getattr(found, "close", None)
         if close is not None:
-            await self._do("task", close)
+            with suppress(ZapdbError):  # the service has ended
+                await self._do("task", close)
 
     def _tenant_row(self, name: str) -> TenantNameRow | None:
         known = self._known
@@ -479,7 +484,18 @@ def _read(method: Method, request: Any) -> dict[str, Any]:
             method=method.path,
             cause=str(error),
         ) from None
+    for name, value in arguments.items():
+        if any("\0" in text for text in _texts_in(value)):
+            raise InvalidValue("a text of the request contains NUL", method=method.path, field=name)
     return arguments
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _texts_in(part)
 
 
 async def _fail(call: IncomingCall, context: Context, error: BaseException) -> NoReturn:
@@ -490,7 +506,8 @@ async def _fail(call: IncomingCall, context: Context, error: BaseException) -> N
         await fail(context, error)
     if not isinstance(error, Exception):  # it was cancelled
         left = context.time_remaining()
-        call.status = "DEADLINE_EXCEEDED" if left is not None and left <= 0 else "CANCELLED"
+        is_over = left is not None and left < DEADLINE_SLACK_SECONDS
+        call.status = "DEADLINE_EXCEEDED" if is_over else "CANCELLED"
         raise error
     call.status = "INTERNAL"
     logger.error("a call failed: %s", call.path, exc_info=error)

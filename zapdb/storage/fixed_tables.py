@@ -483,14 +483,15 @@ CALLS = Table(
     Column("called_at", BigInteger, nullable=False),
     Column("principal", Text, nullable=False),
     Column("method", Text, nullable=False),
-    Column("tenant", Text, nullable=False),
+    Column("tenant_name", Text, nullable=False),
     Column("tables", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("duration_us", BigInteger, nullable=False),
     Index("zapdb_calls_by_time", "called_at", "id"),
 )
 """The call log of services; no rows of the catalog, which every process caches. The tenant and the
-tables (JSON) are names as the request had them; `status` is that of gRPC."""
+tables (JSON) are names as the request had them, so the calls for a tenant outlive it; `status` is
+that of gRPC."""
 
 REQUESTS = Table(
     "zapdb_requests",

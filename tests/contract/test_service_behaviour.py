@@ -1,0 +1,507 @@
+"""What a service does about slow readers, clients that leave, deadlines, and its own end."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import sqlalchemy as sa
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+import zapdb
+import zapdb.aio
+from tests.contract.tables import ITEMS
+from tests.services import Served, bearer, make_keys, served, serving_process, token_for
+from tests.support import GUARD_SECONDS, Workspace
+from zapdb.catalog.calls import LoggedCall, write_calls
+from zapdb.control import catalog
+from zapdb.errors import (
+    CatalogBehind,
+    LeaseLost,
+    NotAuthenticated,
+    ServiceError,
+    ServiceUnreachable,
+    UnknownName,
+)
+from zapdb.limits import SERVICE_REQUEST_SIZE_BYTES_MAX
+from zapdb.service import server as server_module
+from zapdb.service.methods import METHODS, Method
+from zapdb.service.principals import EVERY_TENANT, Grant
+from zapdb.storage import Storage, TransactionMode
+from zapdb.storage.fixed_tables import SCHEMA_HISTORY
+from zapdb.storage.identifiers import make_uuid7
+
+MANY = 20_000
+WAIT_SECONDS = 60
+LONG_NAME = "x" * 250
+LIST_TABLES = "/zapdb.v1.Catalog/ListTables"
+LIST_CALLS = "/zapdb.v1.Catalog/ListCalls"
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    return make_keys(tmp_path)
+
+
+@pytest.fixture
+def service(workspace: Workspace, key_file: Path) -> Iterator[Served]:
+    workspace.write(1, ITEMS)
+    workspace.open().admin.create_tenant("acme")
+    with served(workspace.address, key_file) as one:
+        yield one
+
+
+@pytest.fixture
+def client(service: Served, key_file: Path) -> Iterator[zapdb.service.client.Client]:
+    token = token_for(key_file)
+    with zapdb.connect(f"grpc://{service.address}", token=token) as found:
+        yield found
+
+
+def fill_call_log(storage: Storage, tenant: str = "default", count: int = MANY) -> None:
+    """So many that a stream of them is longer than what is sent ahead."""
+    now = storage.now_us(storage.connection())
+    calls = [
+        LoggedCall(make_uuid7(), now + at, LONG_NAME, LONG_NAME, tenant, (), "OK", at)
+        for at in range(count)
+    ]
+    for begin in range(0, count, 1_000):
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            write_calls(connection, calls[begin : begin + 1_000])
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    ends = time.monotonic() + WAIT_SECONDS
+    while not is_so():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+# Streams
+
+
+def count_open_transactions(workspace: Workspace) -> int:
+    """Of the database, other than the one that asks."""
+    if workspace.engine == "postgresql":
+        ((count,),) = workspace.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE starts_with(state, 'idle in transaction')"
+            " AND xact_start < now() - interval '0.5 s' AND datname = current_database()"
+        )
+        return int(count)
+    ((busy, _, _),) = workspace.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return int(busy)
+
+
+def test_a_slow_reader_holds_no_transaction(
+    service: Served, workspace: Workspace, client: Any
+) -> None:
+    fill_call_log(workspace.connect())
+    found = client.catalog.list_calls()
+    next(found)
+    time.sleep(1)  # the stream is as far ahead as it gets
+    for _ in range(20):
+        assert count_open_transactions(workspace) == 0
+        time.sleep(0.02)
+    assert sum(1 for _ in found) >= MANY - 1
+
+
+def test_a_token_that_ends_during_a_stream_ends_the_stream(
+    service: Served, workspace: Workspace, key_file: Path
+) -> None:
+    fill_call_log(workspace.connect())
+    token = token_for(key_file, seconds=3)
+    with zapdb.connect(f"grpc://{service.address}", token=token) as client:
+        found = client.catalog.list_calls()
+        next(found)
+        time.sleep(3)
+        with pytest.raises(NotAuthenticated, match="over"):
+            list(found)
+
+
+def test_a_tenant_that_is_removed_ends_its_streams(
+    service: Served, workspace: Workspace, client: Any
+) -> None:
+    fill_call_log(workspace.connect(), "acme")
+    found = client.for_tenant("acme").catalog.list_calls()
+    next(found)
+    workspace.open().admin.remove_tenant("acme")
+    seen = service.server._db.admin.catalog_seq()
+    service.server._db.admin.wait_for_catalog(seen)
+    with pytest.raises(UnknownName, match="removed"):
+        list(found)
+    with pytest.raises(UnknownName):
+        client.for_tenant("acme").catalog.list_tables()
+
+
+def test_many_streams_at_once(service: Served, workspace: Workspace, key_file: Path) -> None:
+    fill_call_log(workspace.connect(), count=600)
+
+    async def ask() -> list[int]:
+        address, token = f"grpc://{service.address}", token_for(key_file)
+        async with zapdb.aio.connect(address, token=token) as client:
+
+            async def count() -> int:
+                return len([one async for one in client.catalog.list_calls()])
+
+            return await asyncio.gather(*(count() for _ in range(200)))
+
+    assert asyncio.run(ask()) == [600] * 200
+
+
+def test_a_client_that_goes_away_ends_its_stream(
+    service: Served, workspace: Workspace, client: Any
+) -> None:
+    fill_call_log(workspace.connect())
+    found = client.catalog.list_calls()
+    next(found)
+    found.close()
+    ended = ended_calls(service)
+    begun = client.catalog.list_calls()
+    next(begun)
+    client.close()
+    wait_until(lambda: ("ListCalls", "CANCELLED") in ended)
+
+
+def ended_calls(service: Served) -> list[tuple[str, str]]:
+    """Gets the method and the status of each call that ends from now on."""
+    found = list[tuple[str, str]]()
+    guard = service.server._guard
+    guard._on_end = (
+        *guard._on_end,
+        lambda call: found.append((call.path.rpartition("/")[2], call.status)),
+    )
+    return found
+
+
+# Deadlines
+
+
+@contextmanager
+def locked_leases(workspace: Workspace) -> Iterator[None]:
+    """Whoever reads the leases waits, until the end of the block."""
+    with workspace.connect().transaction(TransactionMode.WRITE) as connection:
+        connection.run("LOCK TABLE zapdb_leases IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+def waiting_statements(workspace: Workspace) -> int:
+    ((count,),) = workspace.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        " AND strpos(query, 'zapdb_leases') > 0 AND strpos(query, 'UPDATE') = 0"
+        " AND datname = current_database()"
+    )
+    return int(count)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("leaves", [False, True], ids=["deadline", "cancelled"])
+def test_a_statement_ends_with_its_call(
+    service: Served, workspace: Workspace, key_file: Path, leaves: bool
+) -> None:
+    ended = ended_calls(service)
+    with grpc.insecure_channel(service.address) as channel, locked_leases(workspace):
+        ask = channel.unary_unary("/zapdb.v1.Cluster/ListLeases")
+        metadata = bearer(token_for(key_file))
+        begun = ask.future(b"", metadata=metadata, timeout=None if leaves else 2)
+        wait_until(lambda: waiting_statements(workspace) > 0)
+        if leaves:
+            begun.cancel()
+        else:
+            assert begun.exception().code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        wait_until(lambda: waiting_statements(workspace) == 0)  # the lock is still there
+    wait_until(lambda: len(ended) == 1)
+    assert ended == [("ListLeases", "CANCELLED" if leaves else "DEADLINE_EXCEEDED")]
+
+
+def test_a_seq_that_never_comes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "CATALOG_WAIT_SECONDS", 0.3)
+    client._calls._seen[0] = 1 << 62
+    with pytest.raises(CatalogBehind) as caught:
+        client.catalog.list_tables()
+    assert caught.value.context["seq"] == str(1 << 62)
+
+
+# Messages
+
+
+def test_a_request_that_is_too_large_is_refused(
+    service: Served, client: Any, key_file: Path
+) -> None:
+    metadata = bearer(token_for(key_file))
+    request = b"\x0a" + b"\xff\xff\xff\x07" + b"x" * (16 * 1024 * 1024 - 1)
+    assert len(request) > SERVICE_REQUEST_SIZE_BYTES_MAX
+    with grpc.insecure_channel(service.address) as channel:
+        with pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(LIST_TABLES)(request, metadata=metadata)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert client.catalog.list_tables().position == 1
+    with pytest.raises(ServiceError) as refused:  # already where it is sent
+        client.catalog.get_table("x" * (SERVICE_REQUEST_SIZE_BYTES_MAX + 1))
+    assert "larger than the limits" in refused.value.hint
+
+
+def test_fields_of_a_newer_proto_are_left_out(service: Served, key_file: Path) -> None:
+    metadata = bearer(token_for(key_file))
+    newer = b"\xfa\x3f\x03new" + b"\xc0\x3e\x01"  # fields 1023 and 1000
+    with grpc.insecure_channel(service.address) as channel:
+        ask = channel.unary_unary(LIST_TABLES)
+        assert ask(newer, metadata=metadata) == ask(b"", metadata=metadata)
+
+
+FINE = {"INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "OK", "OUT_OF_RANGE", "ABORTED"}
+FINE |= {"ALREADY_EXISTS", "PERMISSION_DENIED"}
+
+
+@pytest.mark.parametrize(
+    "method", [one for one in METHODS if not one.changes], ids=lambda method: method.path
+)
+def test_mutated_requests_are_refused_and_are_no_faults(
+    service: Served, key_file: Path, method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CATALOG_WAIT_SECONDS", 0.01)
+    rnd = random.Random(method.path)
+    grants = (Grant(EVERY_TENANT, frozenset({method.scope})),)
+    metadata = bearer(token_for(key_file, "ci", *grants))
+    found = dict[str, int]()
+    with grpc.insecure_channel(service.address) as channel:
+        kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
+        ask = getattr(channel, "_".join(kinds))(method.path)
+        for _ in range(150):
+            sent = make_request(method, rnd)
+            try:
+                answer = ask(iter([sent]) if method.sent else sent, metadata=metadata, timeout=60)
+                if method.is_stream:
+                    list(answer)
+                status = "OK"
+            except grpc.RpcError as error:
+                status = error.code().name
+            found[status] = found.get(status, 0) + 1
+    assert set(found) <= FINE, found
+
+
+def make_request(method: Method, rnd: random.Random) -> bytes:
+    """Bytes at random, or fields of the request with values at random, some bytes changed."""
+    if rnd.random() < 0.2:
+        return rnd.randbytes(rnd.randrange(40))
+    request = method.request_class()
+    for one in request.DESCRIPTOR.fields:
+        if one.is_repeated or one.message_type is not None or rnd.random() < 0.4:
+            continue
+        if one.cpp_type == one.CPPTYPE_STRING and one.type == one.TYPE_STRING:
+            texts = ["items", "", "\0", "a\0b", "é" * 300, "-1", "{", '{"a": 1}', "x" * 5_000]
+            setattr(request, one.name, rnd.choice(["acme", "default", *texts]))
+        elif one.cpp_type == one.CPPTYPE_BOOL:
+            setattr(request, one.name, rnd.random() < 0.5)
+        elif one.name != "min_seq" or rnd.random() < 0.1:
+            highest = 31 if "32" in str(one.type) or one.cpp_type in (1, 3) else 63
+            setattr(request, one.name, rnd.choice([0, 1, 2, 65, 1 << 20, (1 << highest) - 1]))
+    raw = bytearray(request.SerializeToString())
+    if raw and rnd.random() < 0.3:
+        raw[rnd.randrange(len(raw))] = rnd.randrange(256)
+    return bytes(raw)
+
+
+def test_random_bytes_at_the_port(service: Served, client: Any) -> None:
+    host, _, port = service.address.rpartition(":")
+    rnd = random.Random(7)
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    for at in range(60):
+        with socket.create_connection((host, int(port)), timeout=10) as raw:
+            sent = rnd.randbytes(rnd.randrange(1, 400))
+            raw.sendall(sent if at % 2 else preface + sent)
+            raw.settimeout(0.02)
+            with suppress(TimeoutError, ConnectionError):
+                raw.recv(100)
+    assert client.catalog.list_tables().position == 1
+
+
+def test_a_client_that_knows_the_service_by_reflection_alone(
+    service: Served, key_file: Path
+) -> None:
+    channel = grpc.intercept_channel(
+        grpc.insecure_channel(service.address), _Showing(bearer(token_for(key_file)))
+    )
+    database = ProtoReflectionDescriptorDatabase(channel)
+    assert {f"zapdb.v1.{one}" for one in ("Catalog", "Cluster")} <= set(database.get_services())
+    pool = DescriptorPool(database)
+    found = pool.FindServiceByName("zapdb.v1.Catalog").FindMethodByName("ListTables")
+    request = GetMessageClass(found.input_type)(tenant="default")
+    answer: Any = channel.unary_unary(
+        f"/{found.containing_service.full_name}/{found.name}",
+        request_serializer=type(request).SerializeToString,
+        response_deserializer=GetMessageClass(found.output_type).FromString,
+    )(request)
+    assert [table.table for table in answer.tables] == ["items"]
+    channel.close()
+
+
+class _Showing(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Shows metadata with each call."""
+
+    def __init__(self, metadata: Any) -> None:
+        self._metadata = metadata
+
+    def _with(self, details: Any) -> Any:
+        return details._replace(metadata=[*(details.metadata or ()), *self._metadata])
+
+    def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
+        return continuation(self._with(details), request)
+
+    def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
+        return continuation(self._with(details), requests)
+
+
+# The end of a service
+
+
+def health_of(address: str) -> Any:
+    with grpc.insecure_channel(address) as channel:
+        raw = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=30)
+        return health_pb2.HealthCheckResponse.FromString(raw).status
+
+
+def test_calls_under_way_may_end_when_the_service_is_told_to(
+    workspace: Workspace, key_file: Path
+) -> None:
+    workspace.write(1, ITEMS)
+    fill_call_log(workspace.open()._storage)
+    with serving_process(workspace.address, "--tokens", str(key_file)) as (address, process):
+        assert health_of(address) == health_pb2.HealthCheckResponse.SERVING
+        with zapdb.connect(f"grpc://{address}", token=token_for(key_file)) as client:
+            found = client.catalog.list_calls()
+            next(found)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(1)
+            assert process.poll() is None
+            with pytest.raises(ServiceUnreachable):
+                zapdb.connect(f"grpc://{address}", token=token_for(key_file)).catalog.list_tables()
+            assert sum(1 for _ in found) == MANY - 1
+        assert process.wait(GUARD_SECONDS) == 0
+
+
+def test_who_does_not_end_in_time_is_ended(
+    workspace: Workspace, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "SERVICE_DRAIN_SECONDS", 0.5)
+    workspace.write(1, ITEMS)
+    fill_call_log(workspace.open()._storage)
+    with served(workspace.address, key_file) as one:
+        client = zapdb.connect(f"grpc://{one.address}", token=token_for(key_file))
+        found = client.catalog.list_calls()
+        next(found)
+        one.stop()
+    with pytest.raises(ServiceUnreachable):
+        list(found)
+    client.close()
+
+
+def test_an_evicted_service_ends(workspace: Workspace, key_file: Path) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+
+    def serve_and_evict() -> None:
+        with served(workspace.address, key_file) as one:
+            wait_until(lambda: one.server._was_node)
+            with zapdb.connect(f"grpc://{one.address}", token=token_for(key_file)) as client:
+                client.cluster.evict_nodes((one.server._db._node.id,))
+            wait_until(lambda: one.loop.is_closed())
+
+    with pytest.raises(LeaseLost, match="evicted"):
+        serve_and_evict()
+    assert len(db.admin.nodes()) == 1
+
+
+def test_of_two_services_one_may_be_killed(workspace: Workspace, key_file: Path) -> None:
+    workspace.write(1, ITEMS)
+    fill_call_log(workspace.open()._storage)
+    options = ("--tokens", str(key_file))
+    token = token_for(key_file)
+    with (
+        serving_process(workspace.address, *options) as (one, process),
+        serving_process(workspace.address, *options) as (two, _),
+        zapdb.connect(f"grpc://{one}", token=token) as first,
+        zapdb.connect(f"grpc://{two}", token=token) as second,
+    ):
+        found = first.catalog.list_calls()
+        next(found)
+        bound = catalog.HistoryBound(keep_last=1)
+        seq = first.with_key("k").catalog.prune_fingerprint_history(bound, "items").seq
+        process.kill()
+        process.wait()
+        with pytest.raises(ServiceUnreachable):
+            list(found)
+        again = second.with_key("k").catalog.prune_fingerprint_history(bound, "items")
+        assert again.seq == seq  # the answer that the other one gave
+        assert len(list(second.catalog.list_calls(limit=50))) == 50
+
+
+def test_a_history_is_read_on_from_where_a_killed_service_was(
+    workspace: Workspace, key_file: Path
+) -> None:
+    """No entry is lost, and none is doubled."""
+    fields = ", ".join(f"{{name: f{at}, type: string, optional: true}}" for at in range(400))
+    key = "{name: id, type: integer}"
+    workspace.write(1, f"create_table: {{table: wide, key: [id], fields: [{key}, {fields}]}}")
+    storage = workspace.open()._storage
+    with storage.transaction(TransactionMode.CATALOG) as connection:
+        (first,) = connection.core_execute(sa.select(SCHEMA_HISTORY)).fetchall()
+        plain = dict(zip(SCHEMA_HISTORY.c.keys(), first, strict=True))
+        later = [{**plain, "revision": at} for at in range(2, 601)]
+        for row in later:
+            connection.core_execute(sa.insert(SCHEMA_HISTORY).values(row))
+    entries, token = list[int](), token_for(key_file)
+    for kills in (True, False):
+        with (
+            serving_process(workspace.address, "--tokens", str(key_file)) as (address, process),
+            zapdb.connect(f"grpc://{address}", token=token) as client,
+        ):
+            found = client.catalog.get_fingerprint_history(
+                "wide", since_generation=len(entries) + 1, limit=1_024
+            )
+            try:
+                for entry in found:
+                    entries.append(entry.revision)
+                    if kills and len(entries) == 5:
+                        process.kill()
+            except ServiceUnreachable:
+                assert kills
+    assert entries == list(range(1, 601))
+
+
+def test_a_service_ends_while_threads_call_it(service: Served, key_file: Path) -> None:
+    """Each call has an answer or an error of the service's; nothing hangs."""
+    outcomes = list[str]()
+
+    def call() -> None:
+        with zapdb.connect(f"grpc://{service.address}", token=token_for(key_file)) as client:
+            while True:
+                try:
+                    client.catalog.list_tables()
+                except ServiceError as error:
+                    outcomes.append(type(error).__name__)
+                    return
+
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    service.stop()
+    for thread in threads:
+        thread.join(GUARD_SECONDS)
+    assert outcomes == ["ServiceUnreachable"] * 8
