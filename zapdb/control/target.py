@@ -39,11 +39,16 @@ Json = Annotated[Any, "JSON"]
 @dataclass(frozen=True)
 class Target:
     """One tenant of a database. `open_database` opens it as applications do, and needs no closing:
-    whoever made the target closes it."""
+    whoever made the target closes it.
+
+    `shows_values` says of a table whether the caller may see values of its records; of an empty
+    name, whether of those of all tables.
+    """
 
     storage: Storage
     tenant_name: str
     open_database: Callable[[], Database]
+    shows_values: Callable[[str], bool] = lambda table: True
 
     def require_rows(self) -> None:
         """Raise `PendingMigrations` for a database that is empty or missing."""

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import grpc
 from cryptography import x509
@@ -35,6 +35,8 @@ if TYPE_CHECKING:  # grpc's own classes have no parameters
     Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
     Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
+
+T = TypeVar("T")
 
 logger = logging.getLogger("zapdb.access")
 
@@ -68,6 +70,22 @@ _current: ContextVar[IncomingCall] = ContextVar("zapdb_call")
 def incoming_call() -> IncomingCall:
     """The call of this task; raises `LookupError` for one that the guard has not let in."""
     return _current.get()
+
+
+def for_call(work: Callable[[], T]) -> Callable[[], T]:
+    """The function, which a worker will call: `incoming_call()` is the same in it."""
+    call = _current.get(None)
+
+    def act() -> T:
+        if call is None:
+            return work()
+        token = _current.set(call)
+        try:
+            return work()
+        finally:
+            _current.reset(token)
+
+    return act
 
 
 OnEnd = Callable[[IncomingCall], object]

@@ -125,3 +125,11 @@ class Principal:
                 tables=", ".join(sorted(allowed)),
                 hint="name one of these tables",
             )
+
+    def may_see(self, tenant: str, table: str) -> bool:
+        """Whether a grant shows values of a table's records; of an empty name, of those of all."""
+        try:
+            self.require(SHOWS_DATA, tenant, (table,) if table else None)
+        except NotAllowed:
+            return False
+        return True

@@ -47,7 +47,7 @@ from zapdb.limits import (
 from zapdb.service.addresses import is_loopback
 from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
-from zapdb.service.guard import Guard, IncomingCall, incoming_call
+from zapdb.service.guard import Guard, IncomingCall, for_call, incoming_call
 from zapdb.service.keys import KeyFile
 from zapdb.service.methods import IDEMPOTENCY_KEY, METHODS, Method
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
@@ -405,11 +405,18 @@ class Server:
     def _start(self, method: Method, request: Any) -> Any:
         """Call the function of a method, in a worker."""
         tenant = request.tenant or DEFAULT_TENANT_NAME
-        target = Target(self._db._storage, tenant, lambda: self._db._open_for_tenant(tenant))
+        caller = incoming_call().caller
+        assert caller is not None, "the guard let it in"
+        target = Target(
+            self._db._storage,
+            tenant,
+            lambda: self._db._open_for_tenant(tenant),
+            lambda table: caller.may_see(tenant, table),
+        )
         return method.function(target, **_read(method, request))
 
     async def _do(self, kind: CallKind, work: Callable[[], Any]) -> Any:
-        return await self._runtime.call(kind, work, None)
+        return await self._runtime.call(kind, for_call(work), None)
 
     async def _close(self, found: Iterator[Any]) -> None:
         """Give back what the iterator of a stream that has failed holds."""

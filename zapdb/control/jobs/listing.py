@@ -78,6 +78,7 @@ def list_jobs(target: Target, every: bool = False) -> JobList:
             tuple(
                 JobSummary(
                     **describe_job(
+                        target,
                         catalog,
                         job,
                         read_progress(connection, job.id),
@@ -93,6 +94,7 @@ def list_jobs(target: Target, every: bool = False) -> JobList:
 
 
 def describe_job(
+    target: Target,
     catalog: TenantCatalog,
     job: Job,
     progress: Progress,
@@ -123,9 +125,16 @@ def describe_job(
         "changed_at": job.changed_at,
         "changed_by": job.changed_by,
         "waits": waits,
-        "findings": job.findings,
+        "findings": show_findings(target, job),
         "doing": name_job(catalog, job).doing,
     }
+
+
+def show_findings(target: Target, job: Job) -> tuple[ConstraintFinding, ...]:
+    """What blocks a job; without examples for a caller who may not see records of its table."""
+    if target.shows_values(job.table_name):
+        return job.findings
+    return tuple(structs.replace(finding, examples=()) for finding in job.findings)
 
 
 # --- changes -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from zapdb.answers import hidden
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.control.jobs.listing import JobSummary, describe_job
+from zapdb.control.jobs.listing import JobSummary, describe_job, show_findings
 from zapdb.control.target import Target, paced
 from zapdb.datasets import dataset_of
 from zapdb.errors import InvalidValue
@@ -76,7 +76,10 @@ class JobDetails(JobSummary):
 
 def get_job(target: Target, job: str, measure_seconds: float = 0.0) -> JobDetails:
     """A job by its id, or the beginning of it; its rate is measured for so long, up to 60 seconds,
-    if a process works on it. Raises `UnknownName`, `UsageError` and `InvalidValue`."""
+    if a process works on it. Keys of records are for those who may see them.
+
+    Raises `UnknownName`, `UsageError` and `InvalidValue`.
+    """
     if not 0 <= measure_seconds <= JOB_MEASURE_SECONDS_MAX:
         raise InvalidValue(
             "a rate can't be measured for so long",
@@ -90,7 +93,12 @@ def get_job(target: Target, job: str, measure_seconds: float = 0.0) -> JobDetail
     decode_key = _find_key_decoder(catalog, status.job)
     return JobDetails(
         **describe_job(
-            catalog, status.job, status.progress, status.waits, is_running=status.is_running
+            target,
+            catalog,
+            status.job,
+            status.progress,
+            status.waits,
+            is_running=status.is_running,
         ),
         reads=status.reads,
         workers=tuple(
@@ -103,7 +111,7 @@ def get_job(target: Target, job: str, measure_seconds: float = 0.0) -> JobDetail
         seconds_left=None if left is None else round(left, 1),
         quarantine=tuple(
             UnreadableKey(one.key, one.reason, one.found_at, one.show(decode_key))
-            for one in status.quarantine
+            for one in (status.quarantine if target.shows_values(status.job.table_name) else ())
         ),
     )
 
@@ -251,7 +259,7 @@ def get_conversion_status(target: Target) -> ConversionStatus:
                 job.id,
                 job.kind,
                 job.table_name,
-                job.findings,
+                show_findings(target, job),
                 progress.quarantined,
                 name_job(catalog, job).doing,
             )
