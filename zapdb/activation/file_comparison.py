@@ -7,7 +7,7 @@ seen before is not parsed again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zapdb.catalog.stored_migrations import StoredMigration, provisional_numbers, source_hash
@@ -37,9 +37,12 @@ def compare_files(
         return FileComparison(0, ())
     end = stored[-1].number if stored else 0
     rows = {row.number: row for row in stored}
-    if stored and files[0].number != stored[0].number:
+    start = 0
+    if files[0].follows is not None:
+        require_followed(files[0], rows)
+    elif _differ_in_start(files, stored):
         _compare_squash(files, stored, chain)
-    start = max(files[0].number, stored[0].number) + 1 if _differ_in_start(files, stored) else 0
+        start = max(files[0].number, stored[0].number) + 1
     for file in files:
         row = rows.get(file.number)
         if row is None or file.number < start:
@@ -50,6 +53,33 @@ def compare_files(
         if given.digest != row.digest:
             raise _conflict(file, row, given)
     return FileComparison(files[-1].number, tuple(file for file in files if file.number > end))
+
+
+def require_followed(first: MigrationFile, rows: Mapping[int, StoredMigration]) -> None:
+    """Raise `MigrationConflict` unless the database stores the migration that a directory begins
+    after, with the digest that the lock file has."""
+    follows = first.follows
+    if follows is None:
+        return
+    row = rows.get(follows.number)
+    if row is None:
+        raise MigrationConflict(
+            "the files begin after a migration that the database does not store",
+            location=Location(str(first.path), 1, 1),
+            after=follows.label,
+            stored=rows[max(rows)].label if rows else "(none)",
+            hint="apply the migrations before it from a checkout that still has them: "
+            "`zapdb migrate up --migrations …`",
+        )
+    if follows.digest not in (row.digest, *row.replaces[-1:]):
+        raise MigrationConflict(
+            "the files begin after another migration than the one that the database stored",
+            location=Location(str(first.path), 1, 1),
+            stored=f"{row.label} {row.digest}",
+            after=f"{follows.label} {follows.digest}",
+            hint="these files are for another database, or zapdb.lock was edited: restore it from "
+            "version control",
+        )
 
 
 def resolve_stored(file: MigrationFile, row: StoredMigration, chain: Chain) -> Migration:

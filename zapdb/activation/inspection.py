@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import sqlalchemy as sa
 
-from zapdb.activation.file_comparison import compare_files
+from zapdb.activation.file_comparison import compare_files, require_followed
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored_migrations import StoredMigration
 from zapdb.errors import MigrationError, UnknownName
@@ -59,11 +59,20 @@ def list_migration_states(
     if catalog is not None:
         known = {file.number for file in files}
         states += [
-            MigrationState(row.number, row.name, "stored-only")
+            MigrationState(row.number, row.name, _phase_without_file(row, files, catalog))
             for row in catalog.stored
             if row.number not in known
         ]
     return sorted(states, key=lambda state: state.number)
+
+
+def _phase_without_file(
+    row: StoredMigration, files: Sequence[MigrationFile], catalog: StoredPosition
+) -> MigrationPhase:
+    """Those that the files begin after are as they should be."""
+    if not files or files[0].follows is None or row.number >= files[0].number:
+        return "stored-only"
+    return "applied" if row.number <= catalog.position else "pending"
 
 
 def _compare_file(
@@ -73,7 +82,8 @@ def _compare_file(
     if catalog is None or file.number > catalog.chain.end:
         return "pending", None
     try:
-        row = rows.get(file.number)
+        require_followed(file, rows)
+        file, row = replace(file, follows=None), rows.get(file.number)
         if row is None or file.is_squash() != bool(row.replaces):
             compare_files([file], catalog.stored, catalog.chain)
         else:

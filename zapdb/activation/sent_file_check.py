@@ -92,11 +92,13 @@ class ToldState(msgspec.Struct, forbid_unknown_fields=True):
 
 class ToldFile(msgspec.Struct, forbid_unknown_fields=True):
     """A file; `structure` is that of its migration, if anything needs it. `changes` and `rollback`
-    are the same as YAML, with the reasons, which no structure has."""
+    are the same as YAML, with the reasons, which no structure has. `follows` has label and digest
+    of the stored migration that the files begin after, if they do."""
 
     file: str
     number: int
     name: str
+    follows: tuple[str, str] | None = None
     summary: str = ""
     structure: bytes | None = None
     changes: str = ""
@@ -163,6 +165,8 @@ def _read(files: list[MigrationFile], request: Request) -> Iterator[ToldFile]:
     read = _read_stored(files, stored) | {migration.number: migration for migration in added}
     for file in files:
         told = ToldFile(file.path.name, file.number, file.name)
+        if file.follows is not None:
+            told.follows = file.follows.label, file.follows.digest
         migration = read.get(file.number)
         if migration is not None:
             told.summary, told.structure = migration.summary, migration.structure
@@ -174,7 +178,8 @@ def _read_stored(files: list[MigrationFile], stored: StoredPart) -> dict[int, Mi
     """The migrations of files that are stored, and whose bytes are not known to be the same."""
     if not stored.stored:
         return {}
-    if files[0].number != stored.stored[0].number:  # one of both begins with a squash
+    is_whole = files[0].follows is None
+    if is_whole and files[0].number != stored.stored[0].number:  # one of both begins with a squash
         return {m.number: m for m in resolve_files(files).migrations}
     rows = {row.number: row for row in stored.stored}
     return {

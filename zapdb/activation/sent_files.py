@@ -48,6 +48,7 @@ from zapdb.migrations import (
     resolve_files,
 )
 from zapdb.migrations.check import CheckedMigration, CheckedMigrations, check_files
+from zapdb.migrations.directory import LockLine
 from zapdb.migrations.document import DocumentText
 from zapdb.migrations.prove import require_proven
 from zapdb.migrations.undo import to_yaml
@@ -174,7 +175,10 @@ def _read_file(path: Path, content: bytes, told: ToldFile, *, is_proven: bool) -
         except CorruptCatalog:
             raise _no_answer() from None
         parsed = replace(parsed, is_proven=is_proven)
-    return CheckedFile(told.number, told.name, path, content, parsed, told.changes, told.rollback)
+    follows = None if told.follows is None else LockLine(*told.follows)
+    return CheckedFile(
+        told.number, told.name, path, content, follows, parsed, told.changes, told.rollback
+    )
 
 
 def _stored_part(catalog: StoredPosition | None) -> StoredPart | None:

@@ -1,4 +1,4 @@
-"""`zapdb migrate check`: the files, without a database."""
+"""`zapdb migrate check`: the files, and a database only if they begin after what it stores."""
 
 from __future__ import annotations
 
@@ -7,35 +7,51 @@ from typing import Annotated
 
 import typer
 
+from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.cli.configuration import MigrationsOption, find_migrations
+from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Output, format_count
+from zapdb.migrations import list_files
 from zapdb.migrations.check import check_files
-from zapdb.migrations.lockfile import FILE, write_lock
+from zapdb.migrations.directory import FILE
+from zapdb.migrations.lockfile import write_lock
 
 
 def migrate_check_command(
+    options: DatabaseOptions,
     output: Output,
     migrations: MigrationsOption = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write zapdb.lock again, if the files are valid.")
     ] = False,
 ) -> None:
-    """Check the files, without a database.
+    """Check the files, which needs no database.
 
     Every file must be valid and exhaustive, its rollback and its examples must hold for the records
-    that `migrate prove` generates, and `zapdb.lock` must have the digest of each.
+    that `migrate prove` generates, and `zapdb.lock` must have the digest of each. If the directory
+    begins after a stored migration, which `zapdb.lock` names, a database that stores it has to be
+    given.
 
     With `--json`: `{migrations: [{number, name, summary, digest}], lock_lines_written}`.
     """
     directory = find_migrations(migrations)
-    found = check_files(directory, with_lock=not write)
+    follows = list_files(directory)[0].follows
+    found = check_files(
+        directory,
+        with_lock=not write,
+        before=options.read_before(directory),
+        numbers=provisional_numbers(),
+    )
+    checked = format_count(found.migrations[-1].number, "migration")
+    if follows is not None:
+        checked = f"{format_count(len(found.migrations), 'migration')} after {follows.label}"
     if write:
-        written = write_lock(directory, (one.lock_line for one in found.migrations))
+        lines = [one.lock_line for one in found.migrations]
+        written = write_lock(directory, lines if follows is None else [follows, *lines])
         found = replace(found, lock_lines_written=written)
     output.write(
         ("ok", "green"),
-        f": {format_count(found.migrations[-1].number, 'migration')}, all valid and exhaustive, "
-        f"and as in {FILE}"
+        f": {checked}, all valid and exhaustive, and as in {FILE}"
         + (f" ({format_count(found.lock_lines_written, 'line')} written)" if write else ""),
     )
     output.document(found)

@@ -13,14 +13,16 @@ import typer
 
 import zapdb
 from zapdb.activation import TenantCatalog, schema_history_recovery
+from zapdb.activation.file_comparison import require_followed
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.commands import load_function
-from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cli.configuration import find_database, find_tenant_name, read_pyproject
 from zapdb.control import Control, LocalControl, Target
 from zapdb.errors import UsageError
+from zapdb.migrations import Chain, list_files
 from zapdb.storage import Storage, TransactionMode, connect, read_storage_version
 
 if TYPE_CHECKING:
@@ -64,6 +66,11 @@ class DatabaseOptions:
     ] = None
 
     @property
+    def is_given(self) -> bool:
+        """Whether a database is named, here or in pyproject.toml."""
+        return self.database is not None or "database" in read_pyproject()
+
+    @property
     def address(self) -> str:
         """Raises `UsageError` if none is given, and for that of a service."""
         return refuse_service(find_database(self.database))
@@ -85,6 +92,17 @@ class DatabaseOptions:
                 return ended.enter_context(open_to_read(address, self.tenant_name))
 
             yield Target(storage, self.tenant_name, open_database)
+
+    def read_before(self, directory: Path) -> Chain | None:
+        """The stored migrations that a directory begins after, as its lock file says; None if it
+        has all files, or if no database is given. Raises `MigrationConflict` if the database
+        stores others."""
+        first = list_files(directory)[0]
+        if first.follows is None or not self.is_given:
+            return None
+        with self.opened() as (_, catalog):
+            require_followed(first, {row.number: row for row in catalog.stored})
+            return catalog.chain.up_to(first.number - 1)
 
     @contextmanager
     def connected(self) -> Iterator[Storage]:

@@ -16,7 +16,8 @@ from zapdb.cli.scaffold import SCHEMA_FILE, create_migration
 from zapdb.errors import UsageError
 from zapdb.files import replace_text_file, require_path
 from zapdb.migrations import load_directory
-from zapdb.migrations.lockfile import FILE, lock_lines, write_lock
+from zapdb.migrations.directory import FILE
+from zapdb.migrations.lockfile import lock_lines, write_lock
 from zapdb.storage.addresses import find_engine, has_password, read_address
 
 _MIGRATIONS: Final = "migrations"

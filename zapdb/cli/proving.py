@@ -12,12 +12,12 @@ import typer
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
 from zapdb.catalog.stored_migrations import provisional_numbers
-from zapdb.cli.configuration import MigrationsOption, find_migrations, read_pyproject
+from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import TableSample, prove_with_records
-from zapdb.migrations import Migration, list_files, load_directory, resolve_files
+from zapdb.migrations import Migration, list_files, resolve_files
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
 
@@ -56,10 +56,11 @@ def migrate_prove_command(
     the JSON form of all commands.
     """
     directory = find_migrations(migrations)
-    chain = load_directory(directory)
-    proofs = [prove(migration) for migration in chain.migrations]
+    before = options.read_before(directory)
+    chain = resolve_files(list_files(directory), before, provisional_numbers())
+    proofs = [prove(migration) for migration in chain.after(0 if before is None else before.end)]
     sampled: list[TableSample] = []
-    if sample and (options.database or read_pyproject().get("database")):
+    if sample and options.is_given:
         seed = secrets.randbits(SEED_BITS) if seed is None else seed
         sampled = _try_records(options, directory, sample, seed)
     _write_proofs(proofs, output)

@@ -13,7 +13,8 @@ from zapdb.errors import EXIT_ERROR
 from zapdb.files import replace_text_file
 from zapdb.migrations import Migration, find_file, list_files, load_directory
 from zapdb.migrations.chain import MigrationFile
-from zapdb.migrations.lockfile import FILE, check_lock, lock_lines, write_lock
+from zapdb.migrations.directory import FILE
+from zapdb.migrations.lockfile import check_lock, lock_lines, write_lock
 from zapdb.migrations.squash import squash, to_document
 
 

@@ -3,16 +3,14 @@
 from zapdb.migrations.canonical_migration import digest_of
 from zapdb.migrations.chain import (
     Chain,
-    MigrationDirectory,
     MigrationFile,
-    SentDirectory,
-    SentFile,
     find_file,
     list_files,
     load_directory,
     resolve_all,
     resolve_files,
 )
+from zapdb.migrations.directory import MigrationDirectory, SentDirectory, SentFile
 from zapdb.migrations.migration import Migration, label, read_stored
 from zapdb.migrations.operations import OPERATIONS, NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration

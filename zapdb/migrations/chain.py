@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,13 @@ from typing import Final
 from zapdb.errors import InvalidMigration, Location, UnknownName, UsageError, Violation
 from zapdb.limits import COMPILED_MAX, MIGRATIONS_MAX
 from zapdb.memo import MadeWhenRead, Memo
+from zapdb.migrations.directory import (
+    FILE,
+    LockLine,
+    MigrationDirectory,
+    SentDirectory,
+    read_lock,
+)
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import NumberAllocator
@@ -32,26 +39,6 @@ FILE_NAME: Final = re.compile(r"(?P<number>[0-9]{4,})_(?P<name>[a-z0-9_]+)\.yaml
 
 
 @dataclass(frozen=True, slots=True)
-class SentFile:
-    """A file that somebody sent: its name without a directory, and its bytes."""
-
-    name: str
-    content: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class SentDirectory:
-    """The files of a directory that is on another machine, and `path`, by which errors call it."""
-
-    path: str
-    files: tuple[SentFile, ...]
-
-
-MigrationDirectory = Path | SentDirectory
-"""Migration files, on this machine or sent from another one."""
-
-
-@dataclass(frozen=True, slots=True)
 class MigrationFile:
     """A file of the directory, not read yet unless it has its `content`."""
 
@@ -59,6 +46,9 @@ class MigrationFile:
     name: str
     path: Path
     content: bytes | None = None
+    follows: LockLine | None = None
+    """Of the first file: the stored migration that the directory begins after, as its lock file
+    names it; None if the directory has all files."""
 
     @property
     def label(self) -> str:
@@ -94,6 +84,12 @@ class Chain:
 
     def __repr__(self) -> str:
         return f"<chain of migrations up to {self.end}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Chain) and self.migrations == other.migrations
+
+    def __hash__(self) -> int:
+        return hash(self.end)
 
     @property
     def migrations(self) -> tuple[Migration, ...]:
@@ -214,7 +210,11 @@ def list_documents(directory: Path) -> list[str]:
 
 
 def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
-    """The migration files of a directory by number; raises for gaps, twins and strangers."""
+    """The migration files of a directory by number; raises for gaps, twins and strangers.
+
+    They begin at 1, at a squash, or after a migration that `zapdb.lock` names.
+    """
+    given = directory
     contents: dict[str, bytes | None]
     if isinstance(directory, SentDirectory):
         contents = {file.name: file.content for file in directory.files if is_document(file.name)}
@@ -236,6 +236,8 @@ def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
             continue
         files.append(MigrationFile(int(match["number"]), match["name"], path, content))
     files.sort(key=lambda file: (file.number, file.name))
+    if files and files[0].number > 1 and not files[0].is_squash():
+        files[0] = replace(files[0], follows=_find_before(given, files[0].number))
     violations += _check_numbers(files)
     if violations:
         raise InvalidMigration(violations)
@@ -246,6 +248,12 @@ def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
             hint='write the first one with `zapdb migrate new "…"`',
         )
     return files
+
+
+def _find_before(directory: MigrationDirectory, number: int) -> LockLine | None:
+    """The line of the lock file that is directly before a migration's."""
+    lines = (line for line in read_lock(directory) or () if line.number == number - 1)
+    return next(lines, None)
 
 
 def _check_numbers(files: list[MigrationFile]) -> list[Violation]:
@@ -275,7 +283,8 @@ def _check_numbers(files: list[MigrationFile]) -> list[Violation]:
                 Violation(
                     place,
                     f"migration {expected} is missing before this one",
-                    "bring the file back from version control, or renumber this one",
+                    "bring the file back from version control, or renumber this one"
+                    + (f"; or let {FILE} name the stored migration before it" * (expected == 1)),
                 )
             )
         expected = file.number + 1
@@ -283,10 +292,11 @@ def _check_numbers(files: list[MigrationFile]) -> list[Violation]:
 
 
 def _first_number(files: list[MigrationFile]) -> int:
-    """1, or the number of a squash that stands first."""
-    if not files or files[0].number <= 1 or not files[0].is_squash():
+    """1, or the number of a squash that stands first, or of the file after a stored migration."""
+    if not files or files[0].number <= 1:
         return 1
-    return files[0].number
+    is_first = files[0].follows is not None or files[0].is_squash()
+    return files[0].number if is_first else 1
 
 
 def resolve_files(
@@ -296,8 +306,18 @@ def resolve_files(
 ) -> Chain:
     """The chain, extended by files that follow its end.
 
-    Without `numbers`, numbers are provisional: counted from 1, as for a database of its own.
+    Without `numbers`, numbers are provisional: counted from 1, as for a database of its own. Raises
+    `UsageError` if the files begin after a migration that the chain lacks.
     """
+    files = list(files)
+    if files and files[0].follows is not None and (chain is None or not chain.end):
+        raise UsageError(
+            "the directory begins after a migration that only databases have",
+            file=files[0].path,
+            after=files[0].follows.label,
+            hint="name a database that stores it (`migrate check -d`, `migrate plan -d`), or bring "
+            "the files before it back from version control",
+        )
     return resolve_all((file.parse(file.read()) for file in files), chain, numbers)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from zapdb.migrations.chain import MigrationDirectory, load_directory
-from zapdb.migrations.lockfile import LockLine, check_lock
+from zapdb.migrations.chain import Chain, list_files, resolve_files
+from zapdb.migrations.directory import LockLine, MigrationDirectory
+from zapdb.migrations.lockfile import check_lock
 from zapdb.migrations.migration import label
+from zapdb.migrations.operations import NumberAllocator
 from zapdb.migrations.prove import require_proven
 
 
@@ -32,15 +34,25 @@ class CheckedMigrations:
     lock_lines_written: int = 0
 
 
-def check_files(directory: MigrationDirectory, *, with_lock: bool = True) -> CheckedMigrations:
+def check_files(
+    directory: MigrationDirectory,
+    *,
+    with_lock: bool = True,
+    before: Chain | None = None,
+    numbers: NumberAllocator | None = None,
+) -> CheckedMigrations:
     """Check all files; `with_lock` also that `zapdb.lock` has the digest of each.
 
-    Raises `UsageError`, `InvalidMigration`, `NotProven` and `LockfileMismatch`.
+    `before` are the migrations that the directory begins after, which a database stores; `numbers`
+    are drawn for what follows them. Raises `UsageError`, also if such migrations are not given;
+    `InvalidMigration`, `NotProven` and `LockfileMismatch`.
     """
-    chain = load_directory(directory)
-    require_proven(chain.migrations)
+    files = list_files(directory)
+    chain = resolve_files(files, before, numbers)
+    added = Chain(chain.after(0 if before is None else before.end))
+    require_proven(added.migrations)
     if with_lock:
-        check_lock(directory, chain)
+        check_lock(directory, added, files[0].follows)
     return CheckedMigrations(
-        tuple(CheckedMigration(m.number, m.name, m.summary, m.digest) for m in chain.migrations)
+        tuple(CheckedMigration(m.number, m.name, m.summary, m.digest) for m in added.migrations)
     )

@@ -13,8 +13,8 @@ from zapdb.errors import InvalidMigration, Location, MigrationLimitExceeded, Vio
 from zapdb.limits import MIGRATIONS_MAX, SENT_FILES_SIZE_BYTES_MAX
 from zapdb.migrations import MigrationDirectory, SentDirectory, SentFile
 from zapdb.migrations.chain import is_document, list_documents
+from zapdb.migrations.directory import FILE
 from zapdb.migrations.document import DocumentText
-from zapdb.migrations.lockfile import FILE
 
 PART_SIZE_BYTES: Final = 256 * 1024
 """A message of files that has so many is sent."""

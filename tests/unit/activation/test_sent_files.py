@@ -10,14 +10,22 @@ from typing import Any
 
 import pytest
 
+import zapdb
 from tests.cli.program import MIGRATIONS
 from tests.documents import PEOPLE, document
 from tests.unit.migrations.kept import write
 from zapdb.activation import sent_files
 from zapdb.activation.sent_files import check_all_files, list_states, read_given
-from zapdb.errors import MigrationError, MigrationLimitExceeded, UnknownName, ZapdbError
+from zapdb.errors import (
+    MigrationConflict,
+    MigrationError,
+    MigrationLimitExceeded,
+    UnknownName,
+    ZapdbError,
+)
 from zapdb.limits import DOCUMENT_SIZE_BYTES_MAX
-from zapdb.migrations import SentDirectory, SentFile
+from zapdb.migrations import SentDirectory, SentFile, load_directory
+from zapdb.migrations.lockfile import lock_lines, write_lock
 from zapdb.sandbox.inside import wire
 
 FIRST = document(PEOPLE)
@@ -33,7 +41,8 @@ LOSSY = """
 
 
 def sent(directory: Path) -> SentDirectory:
-    files = (SentFile(path.name, path.read_bytes()) for path in sorted(directory.iterdir()))
+    paths = (path for path in sorted(directory.iterdir()) if path.is_file())
+    files = (SentFile(path.name, path.read_bytes()) for path in paths)
     return SentDirectory(str(directory), tuple(files))
 
 
@@ -48,6 +57,31 @@ def test_what_is_read_elsewhere_is_the_same() -> None:
     assert [file.label for file in there.wanted] == [file.label for file in here.wanted]
     assert [file.read() for file in there.files] == [file.read() for file in here.files]
     assert list_states(sent(write.KEPT), None) == list_states(write.KEPT, None)
+
+
+def test_files_that_begin_after_a_stored_migration_are_read_elsewhere(tmp_path: Path) -> None:
+    whole, rest = tmp_path / "whole", tmp_path / "rest"
+    for directory in (whole, rest):
+        directory.mkdir()
+    for name, text in MIGRATIONS.items():
+        (whole / f"{name}.yaml").write_text(text, encoding="utf-8")
+    write_lock(whole, lock_lines(load_directory(whole)))
+    with zapdb.open(f"sqlite:///{tmp_path / 'a.db'}", migrations=whole, apply="auto") as db:
+        catalog = db._catalog
+        for path in (*sorted(whole.glob("*.yaml"))[2:], whole / "zapdb.lock"):
+            (rest / path.name).write_bytes(path.read_bytes())
+        (rest / f"{len(MIGRATIONS) + 1:04d}_more.yaml").write_text(
+            document("{add_field: {table: people, field: {name: more, type: string, default: x}}}")
+        )
+        here, there = read_given(rest, catalog), read_given(sent(rest), catalog)
+        assert there.chain == here.chain
+        assert [file.follows for file in there.files] == [file.follows for file in here.files]
+        assert here.files[0].follows is not None
+        assert list_states(sent(rest), catalog) == list_states(rest, catalog)
+        (rest / "zapdb.lock").write_text("0002_other z1:00\n")
+        for directory in (rest, sent(rest)):
+            with pytest.raises(MigrationConflict, match="begin after another migration"):
+                read_given(directory, catalog)
 
 
 def test_what_is_proven_elsewhere_is_not_proven_again(tmp_path: Path) -> None:

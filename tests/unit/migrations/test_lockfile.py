@@ -9,15 +9,8 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents
 from zapdb.errors import LockfileMismatch
 from zapdb.migrations import Chain
-from zapdb.migrations.lockfile import (
-    FILE,
-    HEADER,
-    LockLine,
-    check_lock,
-    lock_lines,
-    read_lock,
-    write_lock,
-)
+from zapdb.migrations.directory import FILE, LockLine, read_lock
+from zapdb.migrations.lockfile import HEADER, check_lock, lock_lines, write_lock
 
 TEXTS = [
     document(PEOPLE),
