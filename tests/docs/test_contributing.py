@@ -8,6 +8,7 @@ import re
 from tests.support import ROOT
 from zapdb.jobs.job_types import JOB_TYPES
 from zapdb.migrations import OPERATIONS
+from zapdb.service.methods import METHODS
 
 PACKAGE = ROOT / "zapdb"
 
@@ -106,3 +107,16 @@ def test_an_operation() -> None:
         text = (ROOT / path).read_text()
         missing = {keyword for keyword in OPERATIONS if not re.search(rf"\b{keyword}\b", text)}
         assert missing == LEFT_OUT.get(path, set()), path
+
+
+def test_a_method_of_the_service() -> None:
+    """An ordinary one is named where the list says, and in no other module."""
+    listed = set(files_of("To add a method of the service"))
+    rooms = tuple(path for path in listed if path.endswith("/"))
+    found = modules_saying("get_fingerprint_history") | modules_saying("GetFingerprintHistory")
+    assert "zapdb/service/methods.py" in found
+    assert all(path in listed or path.startswith(rooms) for path in found), found - listed
+    for path in ("methods", "client", "aio_client"):
+        text = (PACKAGE / f"service/{path}.py").read_text()
+        names = {f"{method.function.__name__}" for method in METHODS}
+        assert [name for name in names if not re.search(rf"\b{name}\b", text)] == [], path

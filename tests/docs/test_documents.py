@@ -58,24 +58,32 @@ def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch, request
         request.getfixturevalue("spark")  # it uses the session that there is
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
-    for language, options, body in blocks(document):
-        if "file" in options:
-            path = tmp_path / options["file"]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(body, encoding="utf-8")
-        elif language == "python":
-            exec(compile(body, name(document), "exec"), namespace)
-        elif language == "console":
-            run_console(document, body)
-        elif language == "make":
-            check_targets(body)
-        elif language == "yaml":
-            assert body.strip() in EXAMPLES_SHOWN, "an example that no test applies"
-        else:
-            assert language == "text", f"a block of {language!r} is not executed by any test"
-    for left in namespace.values():
-        if isinstance(left, Database):
-            left.close()  # its threads would go on beside all other tests
+    try:
+        for block in blocks(document):
+            run_block(document, tmp_path, namespace, *block)
+    finally:
+        for left in namespace.values():
+            if isinstance(left, Database):
+                left.close()  # its threads would go on beside all other tests
+            if isinstance(left, subprocess.Popen) and left.poll() is None:
+                left.kill()
+
+
+def run_block(document, directory, namespace, language, options, body):
+    if "file" in options:
+        path = directory / options["file"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(body, encoding="utf-8")
+    elif language == "python":
+        exec(compile(body, name(document), "exec"), namespace)
+    elif language == "console":
+        run_console(document, body)
+    elif language == "make":
+        check_targets(body)
+    elif language == "yaml":
+        assert body.strip() in EXAMPLES_SHOWN, "an example that no test applies"
+    else:
+        assert language == "text", f"a block of {language!r} is not executed by any test"
 
 
 def run_console(document: Path, body: str) -> None:
