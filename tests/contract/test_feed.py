@@ -435,7 +435,7 @@ def test_rule_30_changes_since_a_seq_are_told_until_they_are_purged(storage: Sto
     def since(seq: int, kinds: list[str] | None = None) -> list[tuple[str, str, int, bool]]:
         with storage.transaction(TransactionMode.READ) as connection:
             found = feed.read_changed_rows(connection, seq, kinds)
-        return [(row.kind, row.key, row.seq, row.is_deleted) for row in found]
+        return [(row.kind, row.key, row.seq, row.text is None) for row in found]
 
     gone, kept = ("setting", "*/a", deleted, True), ("setting", "*/b", second, False)
     assert since(first) == since(first, ["setting", "node"]) == [kept, gone]

@@ -33,7 +33,6 @@ from zapdb.past.files.file_columns import (
 from zapdb.past.files.history_file import FileFooter, read_digest, read_footer, write_file
 from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.past.files.states import EraContents
-from zapdb.past.files.working_store import to_row
 from zapdb.storage import Connection
 
 FOOTER = FileFooter(
@@ -69,7 +68,7 @@ def test_every_value_of_every_type_comes_out_as_it_went_in(
     made.add_deletions([MadeRow(rows[at][0], b"", 9, RowOperation.DELETE) for at in (0, 3)])
     written = write_file(tmp_path, (FOOTER, bound.schema), [made.take()], held)
 
-    path = tmp_path / to_row(FOOTER, written).path
+    path = tmp_path / written.path
     assert (written.rows, written.size_bytes) == (123, path.stat().st_size)
     assert (written.key_lower, written.key_upper) == (rows[0][0], rows[-1][0])
     assert read_digest(path) == written.sha256
@@ -160,7 +159,7 @@ def test_no_unfinished_file_is_left_and_a_strange_one_is_refused(tmp_path: Path)
     newer = dataclasses.replace(footer, format=2)
     written = write_file(tmp_path, (newer, None), [pyarrow.table({"moment": [1]})], held)
     with pytest.raises(HistoryDamaged, match="newer format"):
-        read_footer(tmp_path / to_row(newer, written).path)
+        read_footer(tmp_path / written.path)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
@@ -183,7 +182,7 @@ def test_files_are_read_by_ranges_of_keys_each_row_once(
             made.add_deletions([MadeRow(key, b"", at, RowOperation.DELETE) for key in keys])
             rows = made.take()
             parts = [rows.slice(start, 10) for start in range(0, rows.num_rows, 10)]
-            stored.append(to_row(FOOTER, write_file(tmp_path, (FOOTER, schema), parts, held)))
+            stored.append(write_file(tmp_path, (FOOTER, schema), parts, held))
             metadata = parquet.read_metadata(tmp_path / stored[-1].path)
             assert [metadata.row_group(at).num_rows for at in range(8)] == [7] * 8
             wanted += [(key, at) for key in keys]

@@ -36,10 +36,6 @@ class FeedRow:
     seq: int
     text: str | None
 
-    @property
-    def is_deleted(self) -> bool:
-        return self.text is None
-
 
 def read_seq(connection: Connection, *, lock: bool = False) -> int:
     """Return the seq of the newest change; with `lock` there is no newer one until the transaction

@@ -124,19 +124,6 @@ class FileFooter:
         return msgspec.json.decode(text, type=cls)
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """A file that is complete on the disk. The keys are those of its first and last row; None for a
-    file of moments, and without rows."""
-
-    id: str
-    rows: int
-    size_bytes: int
-    sha256: bytes
-    key_lower: bytes | None
-    key_upper: bytes | None
-
-
 class FileWriter:
     """Writes one file below a store's directory: rows of one Arrow schema, in their order.
 
@@ -231,8 +218,8 @@ class FileWriter:
             **choose_encodings(rows),
         )
 
-    def finish(self) -> WrittenFile:
-        """Complete the file, which needs at least one table, and return what was written."""
+    def finish(self) -> HistoryFile:
+        """Complete the file, which needs at least one table, and return its row."""
         if self._waiting_rows or self._writer is None:
             self._write_waiting(self._waiting_rows)
         self._writer.close()
@@ -245,7 +232,23 @@ class FileWriter:
         self._unfinished.rename(self._path)
         sync_directory(self._path.parent)
         _COMPARED.put(_name_state(self._path, digest), True)
-        return WrittenFile(self._name, self.rows, size, digest, *self._keys)
+        footer, (key_lower, key_upper) = self._footer, self._keys
+        return HistoryFile(
+            tenant=footer.tenant,
+            timeline=footer.timeline,
+            id=self._name,
+            table_number=footer.table,
+            era=footer.era,
+            kind=footer.kind,
+            first_moment=footer.first_moment,
+            last_moment=footer.last_moment,
+            revision=footer.revision,
+            rows=self.rows,
+            size_bytes=size,
+            sha256=digest,
+            key_lower=key_lower,
+            key_upper=key_upper,
+        )
 
 
 def write_file(
@@ -253,8 +256,8 @@ def write_file(
     described: tuple[FileFooter, TableSchema | None],
     tables: Iterable[Any],
     require_lease: Callable[[], None],
-) -> WrittenFile:
-    """Write one file of tables, as `FileWriter` does."""
+) -> HistoryFile:
+    """Write one file of tables, as `FileWriter` does, and return its row."""
     with FileWriter(directory, *described, require_lease) as writer:
         for table in tables:
             writer.write(table)

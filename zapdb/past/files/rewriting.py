@@ -19,7 +19,7 @@ from zapdb.past.files.directories import require_directory, writing_to
 from zapdb.past.files.history_file import FileFooter, FileWriter, read_footer
 from zapdb.past.files.history_manifest import HistoryEra, HistoryFile, HistoryStore
 from zapdb.past.files.states import FileReader
-from zapdb.past.files.working_store import StoreWriter, to_row
+from zapdb.past.files.working_store import StoreWriter
 from zapdb.schema import TableSchema
 from zapdb.storage.fixed_tables import FileKind
 
@@ -86,7 +86,7 @@ def _write(
     made, writers = list[HistoryFile](), dict[FileKind, FileWriter]()
 
     def finish(kind: FileKind) -> None:
-        made.append(to_row(replace(footer, kind=kind), writers.pop(kind).finish()))
+        made.append(writers.pop(kind).finish())
 
     with writing_to(directory), ExitStack() as opened:
         require_directory(directory, footer.tenant)

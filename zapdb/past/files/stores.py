@@ -56,7 +56,6 @@ from zapdb.past.files.working_store import (
     LoadedStore,
     StoreWriter,
     lease_of,
-    to_row,
     upkeep_lease_of,
     write_follower,
 )
@@ -307,7 +306,7 @@ def begin_new_store(connection: Connection, tenant: int, directory: Path) -> Non
     store = replace(store, commits=footer.commit)
     baseline = to_arrow([make_baseline(BEFORE_ALL, {}, 0)])
     with writing_to(store.directory):
-        file = to_row(footer, write_file(resolved, (footer, None), [baseline], lambda: None))
+        file = write_file(resolved, (footer, None), [baseline], lambda: None)
         place = read_place(connection)
         write_manifest(ManifestFile(HISTORY_FORMAT, database, now, store, [], [file], place))
     insert_store(connection, store)

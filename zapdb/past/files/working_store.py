@@ -27,7 +27,7 @@ from zapdb.log.change_log import ChangeLog
 from zapdb.log.moments import LoggedMoment, Moments, moments_of
 from zapdb.past.files.directories import require_directory, writing_to
 from zapdb.past.files.file_columns import FROM
-from zapdb.past.files.history_file import FileFooter, WrittenFile, write_file
+from zapdb.past.files.history_file import FileFooter, write_file
 from zapdb.past.files.history_manifest import (
     HISTORY_FORMAT,
     HistoryEra,
@@ -192,8 +192,7 @@ class StoreWriter:
         directory, described = Path(loaded.store.directory), (footer, schema)
         with writing_to(loaded.store.directory):
             _require_begun(loaded.store)
-            written = write_file(directory, described, tables, self.require_lease)
-        return to_row(footer, written)
+            return write_file(directory, described, tables, self.require_lease)
 
     def make_footer(
         self,
@@ -390,26 +389,6 @@ def _delete_files(commits: Iterable[StoreCommit]) -> None:
         for file in commit.change.files:
             with suppress(OSError):
                 file.place_in(commit.store.directory).unlink()
-
-
-def to_row(footer: FileFooter, written: WrittenFile) -> HistoryFile:
-    """Return the row of a file that was written."""
-    return HistoryFile(
-        tenant=footer.tenant,
-        timeline=footer.timeline,
-        id=written.id,
-        table_number=footer.table,
-        era=footer.era,
-        kind=footer.kind,
-        first_moment=footer.first_moment,
-        last_moment=footer.last_moment,
-        revision=footer.revision,
-        rows=written.rows,
-        size_bytes=written.size_bytes,
-        sha256=written.sha256,
-        key_lower=written.key_lower,
-        key_upper=written.key_upper,
-    )
 
 
 def require_format(store: HistoryStore) -> None:

@@ -43,7 +43,6 @@ _DICTIONARY_PAGE: Final = 2
 _DATA_PAGES: Final = {0: 5, 3: 8}
 """By the type of a page, the number of its own header in that of the page."""
 _PLAIN: Final = 0
-_ENCODED_BY_DICTIONARY: Final = frozenset({2, 8})
 _ENCODED_BY_PREFIXES: Final = 7
 _COMPRESSION_MAX: Final = 100
 """How much smaller large pages may be in the file."""
