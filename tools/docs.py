@@ -13,6 +13,7 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 
 import typer
@@ -21,6 +22,7 @@ from zapdb import errors, limits, logs, metrics
 from zapdb.catalog.row_kinds import KINDS
 from zapdb.catalog.rows import catalog_schema
 from zapdb.catalog.settings import PROFILES, SETTINGS
+from zapdb.cli.served_commands import list_served_commands
 from zapdb.database.metrics_text import FAMILIES
 from zapdb.expressions import FUNCTIONS, SPECIAL
 from zapdb.migrations import OPERATIONS
@@ -30,6 +32,8 @@ from zapdb.migrations.lint import RULES
 from zapdb.migrations.operations.definitions import DECLARED, PARAMETERS
 from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.migrations.parsed_migration import KEYS, OPTIONAL_KEYS
+from zapdb.service.methods import METHODS, Method
+from zapdb.service.status import DETAILS
 from zapdb.values import VALUE_TYPES, ValueType
 
 T = typing.TypeVar("T")
@@ -351,6 +355,42 @@ def describe_command(command: typing.Any, path: list[str]) -> Iterator[str]:
     yield ""
 
 
+def page_service() -> Iterator[str]:
+    yield "# Methods of the service\n"
+    yield "What `zapdb serve` answers over gRPC, by service. Each request also has the `tenant`,"
+    yield "the default one where it is empty, and `min_seq`, the seq of an earlier answer that"
+    yield "changed something: the service answers when it has seen that. `zapdb/service/proto` has"
+    yield "the fields of all messages. An error that is raised ends the call with a"
+    yield "[status](errors.md); the error itself is the message `Error` in the trailing metadata"
+    yield f"`{DETAILS}`.\n"
+    yield "These commands have the same output with `-d grpcs://HOST:PORT` as with the database"
+    commands = ", ".join(f"`{name}`" for name in list_served_commands())
+    yield f"itself: {commands}.\n"
+    for service in dict.fromkeys(method.service for method in METHODS):
+        module = import_module(f"zapdb.control.{service.rpartition('.')[2].lower()}")
+        yield f"## {service}\n"
+        yield from prose(inspect.getdoc(module) or "")
+        for method in METHODS:
+            if method.service == service:
+                yield from describe_method(method)
+
+
+def describe_method(method: Method) -> Iterator[str]:
+    yield f"### {method.name}\n"
+    yield from prose(inspect.getdoc(method.function) or "")
+    yield f"- Scope: `{method.scope}`"
+    names = ", ".join(f"`{name}`" for name in method.signature.parameters)
+    if names:
+        yield f"- Request: {names}"
+    answer = method.descriptor.output_type.name
+    yield f"- Answer: {'a stream of ' if method.is_stream else ''}`{answer}`"
+    if method.changes:
+        yield "- Changes something: an idempotency key makes a repeated call the same call"
+    if method.shows_data:
+        yield "- Shows values of records: the call log has the call"
+    yield ""
+
+
 def prose(text: str) -> Iterator[str]:
     text = text.strip()
     if text:
@@ -367,6 +407,7 @@ PAGES: dict[str, Callable[[], Iterator[str]]] = {
     "lint": page_lint,
     "metrics": page_metrics,
     "operations": page_operations,
+    "service": page_service,
     "settings": page_settings,
     "types": page_types,
 }
