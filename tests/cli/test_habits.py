@@ -6,7 +6,13 @@ import pytest
 
 from tests.cli.program import Project
 from zapdb.cli.commands import COMMANDS, CommandGroup
-from zapdb.cli.did_you_mean_command import ALIASES, HABITS, NOTES
+from zapdb.cli.did_you_mean_command import (
+    ALIASES,
+    COMMAND_OPTIONS,
+    HABITS,
+    NOTES,
+    OPTION_ALIASES,
+)
 
 
 def find_command(words: list[str]) -> bool:
@@ -35,6 +41,16 @@ def test_a_second_name_is_understood_and_not_listed(project: Project) -> None:
         assert not find_command([group, name])
         assert project.run(group, name, "--help").out == project.run(group, meant, "--help").out
         assert f"│ {name} " not in project.run(group, "--help").out
+
+
+def test_a_second_name_of_an_option_leads_to_one_that_there_is(project: Project) -> None:
+    for command, options in OPTION_ALIASES.items():
+        shown = project.run(*command.split(), "--help").out
+        assert all(f"{meant} " in shown for meant in options.values())
+        assert not any(typed in shown for typed in options)
+    for typed, (option, meant) in COMMAND_OPTIONS.items():
+        group, _ = typed.split()
+        assert option in OPTION_ALIASES[f"{group} {meant}"]
 
 
 @pytest.mark.parametrize(

@@ -369,6 +369,34 @@ def test_prune(current: Project) -> None:
     assert result.out == "nothing to prune\nrevision 4 stays: later ones have its layout\n"
 
 
+def test_the_names_that_others_have_for_revisions_and_pruning(current: Project) -> None:
+    """`catalog history` is `catalog revisions`, and prunes with one of its options."""
+    table = ("--table", "people")
+    snapshots = current.run("catalog", "history", *table, "--json", "--with-snapshot").lines
+    ours = current.run("catalog", "revisions", *table, "--json", "--with-schema")
+    assert snapshots == ours.lines
+    assert all(line["schema"] for line in snapshots)
+    for word in ("--prune-older-than", "--with-snapshot"):
+        for command in ("revisions", "prune"):
+            assert word not in current.run("catalog", command, "--help").out
+    old = current.run(
+        "catalog", "history", *table, "--prune-older-than", "2026-01-31T00:00Z", "--yes"
+    )
+    assert (old.status, old.out) == (0, "nothing to prune\n")
+    asked = "--prune-older-than=2999-01-31T00:00+01:00"
+    assert current.run("catalog", "history", *table, asked, "--dry-run").status == 0
+    assert revisions(current) == [1, 2, 3, 4]
+    done = current.run("catalog", "history", *table, asked, "--yes", "--json").json
+    assert done == prune(current, "--keep-last", "1", "--yes", "--json").json | {
+        "pruned": [1, 2, 3],
+        "done": True,
+    }
+    assert revisions(current) == [4]
+    naive = prune(current, "--older-than", "2026-01-31T00:00", "--yes")
+    assert (naive.status, naive.out) == (2, "")
+    assert "if it is UTC, give 2026-01-31T00:00:00Z" in naive.err
+
+
 def test_prune_is_refused_while_records_need_it(people: Project) -> None:
     result = prune(people, "--keep-last", "1", "--dry-run")
     assert result.status == 1

@@ -26,7 +26,7 @@ import typer
 import typer.core
 import typer.main
 
-from zapdb.cli.did_you_mean_command import ALIASES, HABITS, find_note
+from zapdb.cli.did_you_mean_command import HABITS, find_alias, find_note
 from zapdb.errors import UsageError, suggest
 
 
@@ -241,13 +241,11 @@ class LazyGroup(typer.core.TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Raise `UsageError` for a command that does not exist, with a suggestion."""
-        name = args[0]
         _, _, group = ctx.command_path.partition(" ")
-        typed = f"{group} {name}".strip()
-        if typed in ALIASES:
-            name = ALIASES[typed]
+        typed = f"{group} {args[0]}".strip()
+        name, rest = find_alias(group, args[0], args[1:])
         if name in self.commands:
-            return name, self.commands[name], args[1:]
+            return name, self.commands[name], rest
         if name.startswith("-"):
             return super().resolve_command(ctx, args)
         habit = HABITS.get(typed) or HABITS.get(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 HABITS: Final[Mapping[str, str]] = {
@@ -114,3 +114,26 @@ ALIASES: Final[Mapping[str, str]] = {
     "migrate forget": "rollback",
 }
 """Second names of commands, which no help shows: what is typed, and the command of the group."""
+OPTION_ALIASES: Final[Mapping[str, Mapping[str, str]]] = {
+    "catalog revisions": {"--with-snapshot": "--with-schema"},
+    "catalog prune": {"--prune-older-than": "--older-than"},
+}
+"""Second names of options: by command, what is typed, and the option."""
+COMMAND_OPTIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "catalog history": ("--prune-older-than", "prune"),
+}
+"""Commands that are other commands of their group if they are given an option."""
+
+
+def find_alias(group: str, name: str, arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the command that is meant by a name, and its arguments with the names of its options;
+    both as they are where nothing has a second name."""
+    typed = f"{group} {name}".strip()
+    option, other = COMMAND_OPTIONS.get(typed, ("", ""))
+    if option and any(one.partition("=")[0] == option for one in arguments):
+        name = other
+    else:
+        name = ALIASES.get(typed, name)
+    options = OPTION_ALIASES.get(f"{group} {name}".strip(), {})
+    named = (one.partition("=") for one in arguments)
+    return name, ["".join((options.get(first, first), *rest)) for first, *rest in named]

@@ -182,6 +182,22 @@ def _select_behind(
     return [entry for entry in entries if entry.revision > last]
 
 
+def _read_oldest(text: str) -> datetime:
+    """When what is kept begins: a time with its UTC offset, or a duration ago; raises
+    `UsageError`."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return _find_moment(text)
+    if time.tzinfo is None:
+        raise UsageError(
+            "a time needs its UTC offset",
+            given=text,
+            hint=f"if it is UTC, give {time.isoformat()}Z",
+        )
+    return time
+
+
 def _find_moment(duration: str) -> datetime:
     """When a duration before now began; raises `UsageError`."""
     microseconds = parse_duration(duration)
@@ -222,7 +238,11 @@ def catalog_prune_command(
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="Delete the entries that are older, such as 90d."),
+        typer.Option(
+            metavar="DURATION|TIME",
+            help="Delete the entries that are older (90d), or from before a time "
+            "(2026-01-31T00:00Z).",
+        ),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")
@@ -238,7 +258,7 @@ def catalog_prune_command(
     kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, the
     exit status is 1 if an entry is in use.
     """
-    oldest = None if older_than is None else _find_moment(older_than)
+    oldest = None if older_than is None else _read_oldest(older_than)
     asked = HistoryBound(keep_last, before, oldest), table, table_number
     with options.control() as control:
         found = control.call(catalog.prune_fingerprint_history, *asked, dry_run=True)
