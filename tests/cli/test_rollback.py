@@ -13,10 +13,8 @@ from zapdb.activation.rollback import start_rollback
 from zapdb.activation.up import CHAIN_LEASE
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
-from zapdb.cli.connecting import read_tenant_catalog
-from zapdb.cli.job_engine import Engine
-from zapdb.cli.output import Output
-from zapdb.cli.rollback_command import preview_steps, run_step
+from zapdb.cli.connecting import ServedDatabaseOptions
+from zapdb.control.migrations.rolling_back import RollbackPlan, rollback
 from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.storage import connect
 
@@ -222,13 +220,13 @@ def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
 
 def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     """Another operator was faster: the newest migration is not the one that was shown."""
-    storage = connect("sqlite:///test.db")
-    (step,) = preview_steps(storage, read_tenant_catalog(storage), None)
-    current.run("migrate", "rollback", "--yes")
-    before = current.dump()
-    with pytest.raises(ConcurrencyError) as caught:
-        run_step(storage, read_tenant_catalog(storage), step, Output(), Engine(), evict=False)
-    storage.close()
+    with ServedDatabaseOptions("sqlite:///test.db").control() as control:
+        (plan,) = control.call(rollback, dry_run=True)
+        assert isinstance(plan, RollbackPlan)
+        current.run("migrate", "rollback", "--yes")
+        before = current.dump()
+        with pytest.raises(ConcurrencyError) as caught:
+            list(control.call(rollback, digests=[step.digest for step in plan.steps]))
     assert str(caught.value) == (
         "a newer migration was stored in the meantime\n"
         "  found: 0003_index_age\n"

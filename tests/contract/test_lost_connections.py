@@ -35,6 +35,7 @@ from zapdb.catalog.cluster.leases import Lease
 from zapdb.cli import job_bar
 from zapdb.cli.job_bar import showing_progress
 from zapdb.cli.output import Output
+from zapdb.control import job_runs
 from zapdb.database import Database, history_threads
 from zapdb.errors import StorageError
 from zapdb.jobs import plan_jobs
@@ -504,14 +505,14 @@ def test_the_bar_of_a_job_goes_on_behind_a_lost_connection(
     workspace.write(2, ADD_COLOR)
     workspace.open()
     (job,) = plan_jobs(workspace.connect(), 1)
-    shown, read, looks = list[Any](), job_bar.read_progress, itertools.count()
+    shown, read, looks = list[Any](), job_runs.read_progress, itertools.count()
 
     def lose(connection: Connection, number: int) -> Any:
         if next(looks) == 0:  # in the middle of a look
             workspace.execute(f"SELECT pg_terminate_backend({connection.driver.info.backend_pid})")
         return read(connection, number)
 
-    monkeypatch.setattr(job_bar, "read_progress", lose)
-    monkeypatch.setattr(job_bar, "_shown", lambda *_: nullcontext(shown.append))
+    monkeypatch.setattr(job_runs, "read_progress", lose)
+    monkeypatch.setattr(job_bar, "showing_looks", lambda *_: nullcontext(shown.append))
     with showing_progress(workspace.connect(), job, "converting", Output(), "worker"):
         wait_until(lambda: shown, "it looks again")

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 
+import zapdb
 from tests.cli.program import ADD_AGE, INDEX_AGE, PEOPLE, SPLIT_NAME, Result, run_here
 from tests.contract.test_service_commands import run_well, settle
-from tests.services import serving_process
+from tests.services import served, serving_process
 from tests.support import PostgresServer
 from tests.unit.activation.test_sent_files import BOMB
+from zapdb.control.migrations.applying import Applied, Up, UpBegun, up
+from zapdb.control.migrations.comparing import check
+from zapdb.control.migrations.planning import Plan
+from zapdb.control.migrations.rolling_back import Rollback, RollbackPlan
+from zapdb.errors import ActivationPending, ConcurrencyError, NotProven
+from zapdb.migrations import SentDirectory, SentFile
+from zapdb.service.methods import BY_FUNCTION, IDEMPOTENCY_KEY
 
 LOSSY = SPLIT_NAME.replace(
     "      reversibility: lossy\n      because: a single-word name gains a blank\n", ""
@@ -23,6 +35,13 @@ zapdb: 1
 summary: Less
 changes:
   - drop_field: {table: people, field: fax}
+rollback: inferred
+"""
+DROP_TABLE = """\
+zapdb: 1
+summary: None
+changes:
+  - drop_table: {table: people, records: archive}
 rollback: inferred
 """
 ALL = {
@@ -121,3 +140,244 @@ def test_the_same_is_said_of_the_same_files(
         here, there = place.both(*given)
         assert there == here
         assert here.out or here.err
+
+
+# --- what changes something ----------------------------------------------------------------------
+
+TIMES = re.compile(
+    r'"(milliseconds|seconds|records_per_second|seq)": [0-9.]+|"id": "[^"]*"'
+    r"|\b[0-9.]+ m?s\b|\([0-9,]+/s\)"
+)
+
+
+def plainly(result: Result) -> Result:
+    return Result(result.status, TIMES.sub("…", result.out), TIMES.sub("…", result.err))
+
+
+@dataclass
+class Twins:
+    """Two databases that are alike: one is changed by commands, the other through a service."""
+
+    here: str
+    there: str
+    service: str
+    root: Path
+
+    def run(self, *command: str) -> Result:
+        """What a command says of both; it says the same."""
+        here, there = (
+            plainly(run_here([*command, "-d", given])) for given in (self.here, self.service)
+        )
+        assert there == here
+        return here
+
+    def directory(self, name: str) -> str:
+        return str(write(self.root / name, DIRECTORIES[name]))
+
+    def open(self, address: str, **options: Any) -> zapdb.Database:
+        return zapdb.open(address, **options)
+
+
+@pytest.fixture
+def twins(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Twins]:
+    with ExitStack() as ended:
+        addresses = [f"sqlite:///{tmp_path / name}.db" for name in ("here", "there")]
+        if engine == "postgresql":
+            server: PostgresServer = request.getfixturevalue("postgres")
+            addresses = [
+                ended.enter_context(server.fresh_database(server.prepared)) for _ in addresses
+            ]
+        first = write(tmp_path / "first", DIRECTORIES["first"])
+        for address in addresses:
+            run_well("migrate", "up", "-d", address, "-m", str(first))
+            run_well("tenant", "create", "behind", "-d", address)
+            with zapdb.open(address) as db:
+                for number in range(20):
+                    db.table("people").insert(id=number, name=f"Ada B{number}", fax="1")
+        service = ended.enter_context(served(addresses[1]))
+        yield Twins(addresses[0], addresses[1], f"grpc://{service.address}", tmp_path)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_going_up_and_back_says_and_does_the_same(twins: Twins, options: tuple[str, ...]) -> None:
+    pending = ("-m", twins.directory("pending"), *options)
+    assert twins.run("migrate", "up", "--to", "2", *pending).status == 0
+    assert twins.run("migrate", "up", "--no-build", *pending).status == 0
+    assert twins.run("migrate", "up", *pending).status == 0  # builds the index
+    assert twins.run("migrate", "up", *pending).status == 0
+    assert twins.run("migrate", "up", "--all-tenants", *pending).status == 0
+    assert twins.run("migrate", "rollback", *options).status == 2  # nobody can be asked
+    assert twins.run("migrate", "rollback", "--yes", *options).status == 0
+    assert twins.run("migrate", "rollback", "--to", "1", "--yes", *options).status == 0
+    assert twins.run("migrate", "rollback", "--to", "1", "--yes", *options).status == 0
+    assert twins.run("migrate", "rollback", "--to", "7", "--yes", *options).status != 0
+    assert twins.run("migrate", "status", "--all-tenants", *pending).status == 3
+    twins.run("migrate", "up", *pending)
+    for address in (twins.here, twins.there):
+        with zapdb.open(address) as db:
+            people = db.table("people")
+            assert [(p.first, p.last, p.age) for p in people.limit(1)] == [("Ada", "B0", 7)]
+            assert people.where(people.f.age == 7).count() == 20
+
+
+@pytest.mark.parametrize("directory", [*DIRECTORIES, "missing"])
+def test_what_is_refused_is_refused_alike(twins: Twins, directory: str) -> None:
+    twins.run("migrate", "up", "-m", twins.directory("stored"))
+    write(
+        twins.root / directory, DIRECTORIES.get(directory, {})
+    ) if directory != "missing" else None
+    path = str(twins.root / directory)
+    for options in ((), ("--json",)):
+        twins.run("migrate", "up", "-m", path, *options)
+        twins.run("migrate", "status", "-m", path, *options)
+
+
+def test_a_dry_run_changes_nothing(twins: Twins) -> None:
+    directory = Path(twins.directory("pending"))
+    with zapdb.connect(twins.service) as client:
+        begun, plan = client.migrations.up(directory, dry_run=True)
+        assert begun == UpBegun(("0002_add_age", "0003_index_age", "0004_split_name"))
+        assert isinstance(plan, Plan)
+        planned = client.migrations.plan(directory)
+        assert plan.migrations == planned.migrations
+        assert [t.converted for t in plan.tables] == [t.converted for t in planned.tables] == [20]
+        (undone,) = client.migrations.rollback(dry_run=True)
+        assert isinstance(undone, RollbackPlan)
+        assert [step.label for step in undone.steps] == ["0001_people"]
+        refused = client.migrations.up(Path(twins.directory("not proven")), dry_run=True)
+        with pytest.raises(NotProven):
+            list(refused)
+        assert client.migrations.status(directory).pending == 3
+
+
+def test_a_client_that_goes_away_leaves_nothing_half_done(twins: Twins) -> None:
+    """It leaves while a migration waits for a process that lacks its file."""
+    directory = twins.root / "drop"
+    write(directory, DIRECTORIES["first"] | {"0002_none.yaml": DROP_TABLE})
+    with (
+        zapdb.open(twins.there, migrations=twins.root / "first"),
+        zapdb.connect(twins.service) as client,
+    ):
+        events = client.migrations.up(directory, wait_seconds=600.0)
+        assert next(events) == UpBegun(("0002_none",))
+        stored = next(events)
+        assert isinstance(stored, Applied)
+        assert not stored.active
+        events.close()  # type: ignore[attr-defined]  # a generator
+        left = client.migrations.status(directory)
+        assert (left.position, left.pending) == (1, 1)
+        with pytest.raises(ActivationPending):
+            list(client.migrations.up(directory))
+    with zapdb.connect(twins.service) as client:
+        *_, done = client.migrations.up(directory)
+        assert isinstance(done, Up)
+        assert done.position == 2
+
+
+def test_two_that_go_up_at_once_do_it_once(twins: Twins) -> None:
+    directory = Path(twins.directory("pending"))
+
+    def go_up(number: int) -> Up:
+        with zapdb.connect(twins.service) as client:
+            *_, done = client.migrations.up(directory)
+        assert isinstance(done, Up)
+        return done
+
+    with ThreadPoolExecutor(3) as pool:
+        done = list(pool.map(go_up, range(3)))
+    assert {one.position for one in done} == {4}
+    assert sorted(len(one.applied) for one in done) == [0, 0, 3]
+
+
+def test_a_rollback_is_of_what_was_confirmed(twins: Twins) -> None:
+    with zapdb.connect(twins.service) as client:
+        list(client.migrations.up(Path(twins.directory("pending"))))
+        with pytest.raises(ConcurrencyError, match="in the meantime"):
+            list(client.migrations.rollback(digests=["z1:00"]))
+        plan = next(iter(client.migrations.rollback(to=2, dry_run=True)))
+        assert isinstance(plan, RollbackPlan)
+        *_, done = client.migrations.rollback(to=2, digests=[plan.steps[0].digest])
+        assert isinstance(done, Rollback)
+        assert [step.label for step in done.rolled_back] == ["0004_split_name"]
+
+
+def test_a_repeated_request_is_answered_as_before(twins: Twins) -> None:
+    method = BY_FUNCTION[up]
+    files = [SentFile(name, text.encode()) for name, text in DIRECTORIES["pending"].items()]
+    arguments = {"directory": SentDirectory("m", tuple(files)), "to": None, "wait_seconds": 0.0}
+    arguments |= dict.fromkeys(("all_tenants", "no_build", "dry_run"), False)
+    request = method.request.write(arguments)
+    with grpc.insecure_channel(twins.service.removeprefix("grpc://")) as channel:
+        call: Any = channel.stream_stream(
+            method.path,
+            request_serializer=method.request_class.SerializeToString,
+            response_deserializer=method.answer_class.FromString,
+        )
+        key = ((IDEMPOTENCY_KEY, "once"),)
+        *events, done = call(iter([request]), metadata=key)
+        assert events
+        run_well("migrate", "rollback", "--yes", "-d", twins.service)
+        assert list(call(iter([request]), metadata=key)) == [done]
+        request.to = 2
+        with pytest.raises(grpc.RpcError) as caught:
+            list(call(iter([request]), metadata=key))
+        assert caught.value.code() == grpc.StatusCode.ALREADY_EXISTS
+
+
+FILE = SentFile("0001_people.yaml", PEOPLE.encode())
+
+
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [
+        ([[FILE], [FILE]], "INVALID_ARGUMENT"),
+        ([[SentFile("../0001_people.yaml", b"")]], "INVALID_ARGUMENT"),
+        ([[SentFile("/0001_people.yaml", b"")]], "INVALID_ARGUMENT"),
+        ([[SentFile("a\\0001_people.yaml", b"")]], "INVALID_ARGUMENT"),
+        ([[SentFile("0001_people.yaml\0.yaml", b"")]], "INVALID_ARGUMENT"),
+        ([[SentFile("notes.txt", b"")]], "INVALID_ARGUMENT"),
+        ([[SentFile(".hidden.yaml", b"")]], "INVALID_ARGUMENT"),
+        ([[SentFile(f"{n:04d}_a.yaml", b"#" * 2**20)] for n in range(1, 70)], "RESOURCE_EXHAUSTED"),
+    ],
+    ids=[
+        *("twice", "above", "absolute", "backslash", "a null", "no migration", "hidden"),
+        "too much",
+    ],
+)
+def test_files_that_no_directory_has_are_refused(
+    place: Place, files: list[list[SentFile]], status: str
+) -> None:
+    method = BY_FUNCTION[check]
+    with grpc.insecure_channel(place.service.removeprefix("grpc://")) as channel:
+        call: Any = channel.stream_unary(
+            method.path, request_serializer=method.request_class.SerializeToString
+        )
+        requests = [
+            method.request.write({"directory": SentDirectory("m", tuple(part)), "with_lock": False})
+            for part in files
+        ]
+        for request in requests[1:]:
+            request.directory.path = ""
+        with pytest.raises(grpc.RpcError) as caught:
+            call(iter(requests))
+        assert caught.value.code().name == status
+
+
+def test_the_messages_after_the_first_have_files_alone(place: Place) -> None:
+    method = BY_FUNCTION[check]
+    with grpc.insecure_channel(place.service.removeprefix("grpc://")) as channel:
+        call: Any = channel.stream_unary(
+            method.path,
+            request_serializer=method.request_class.SerializeToString,
+            response_deserializer=method.answer_class.FromString,
+        )
+        first = method.request.write({"directory": SentDirectory("m", (FILE,)), "with_lock": False})
+        more: Any = method.request_class(
+            directory={"files": [{"name": "zapdb.lock", "content": b""}]}
+        )
+        (found,) = call(iter([first, more])).migrations
+        assert (found.number, found.name) == (1, "people")
+        for wrong in ({"tenant": "behind"}, {"with_lock": True}, {"min_seq": 1}):
+            with pytest.raises(grpc.RpcError) as caught:
+                call(iter([first, method.request_class(**wrong)]))
+            assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT

@@ -44,6 +44,7 @@ LOOPS = {
     "tables/queries/paging.py": PAGES,
     "tables/queries/arrow_ranges.py": PAGES,
     "tables/on_delete.py": PAGES,
+    "activation/sent_files.py": STREAM,
     "sql/sandboxed_statement.py": STREAM,
     "sandbox/inside/keeper.py": WORK,
     "sandbox/inside/spill.py": STREAM,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import signal
 import socket
+import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -131,6 +133,11 @@ def run(ready: None, connection: socket.socket, spill: str | None) -> NoReturn:
             channel.send(DONE)
         except ZapdbError as error:
             channel.send_json(FAILED, error_to_plain(error))
+    except MemoryError:  # there may be none left to say so
+        os.kill(os.getpid(), signal.SIGKILL)
+    except BaseException:
+        traceback.print_exc()  # for the log of the service
+        raise
     finally:
         os._exit(0)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -110,19 +110,34 @@ def migrate_up(
     on_applied: OnApplied = lambda applied: None,
     wait_seconds: float = 0.0,
 ) -> list[AppliedMigration]:
-    """Store the chosen pending migrations, and activate them for a tenant.
+    """Apply migrations of a directory, as `apply_files` does; call `on_applied` after each."""
+    done: list[AppliedMigration] = []
+    for applied in apply_files(storage, tenant, list_files(directory), choice, wait_seconds):
+        done.append(applied)
+        on_applied(applied)
+    return done
+
+
+def apply_files(
+    storage: Storage,
+    tenant: int,
+    files: list[MigrationFile],
+    choice: MigrationChoice | None = None,
+    wait_seconds: float = 0.0,
+) -> Iterator[AppliedMigration]:
+    """Store the chosen pending migrations, and activate them for a tenant; yields each when it is
+    applied. What ends the iteration ends it between two of them.
 
     Raises `NotProven` before anything is stored. Migrations that wait for running processes are
     stored; `ActivationPending` is raised if those do not all know them within `wait_seconds`.
     Raises `SchemaChangesRefused` where a setting refuses changes.
     """
     choice = choice or MigrationChoice()
-    files = list_files(directory)
     owner = Owner.here()
     wait = CHAIN_LEASE_SECONDS * 2
     try_upgrade_storage(storage)
     append_zones(storage)  # the zones of defaults, too, which other processes may have to encode
-    done: list[AppliedMigration] = []
+    is_any = is_left = False
     blocked: BlockedActivation | None = None
     look = _ends_when_done(storage, tenant, files, choice)
     chain_lease = leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait, look)
@@ -147,20 +162,28 @@ def migrate_up(
             warm_dataset_fingerprints(migration.after)
         target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
         if catalog.position < target:
-            done, blocked = catch_up(storage, tenant, to=target, on_applied=on_applied)
+            done, blocked = catch_up(storage, tenant, to=target)
+            yield from done
+            is_any = bool(done)
         name = tenant_lease(tenant)
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
             for one, provisional in zip(parsed, added, strict=True):
                 task = _Application(one, provisional.drawn, (lease, mine), catalog)
                 applied, catalog = _apply(storage, tenant, task)
-                done.append(applied)
-                on_applied(applied)
-    if blocked is not None or any(not applied.active for applied in done):
+                is_any, is_left = True, is_left or not applied.active
+                yield applied
+    if blocked is not None or is_left:
         target = wanted[-1].number if wanted else target
-        done += await_activation(storage, tenant, target, wait_seconds, on_applied=on_applied)
-    if done:
+        late: list[AppliedMigration] = []
+        try:
+            await_activation(storage, tenant, target, wait_seconds, on_applied=late.append)
+        except ZapdbError:
+            yield from late
+            raise
+        yield from late
+        is_any = is_any or bool(late)
+    if is_any:
         sweep_retired(storage)
-    return done
 
 
 class _AllDone(Exception):
@@ -411,19 +434,28 @@ def read_all_tenants(storage: Storage) -> AllTenantsStatus:
 def migrate_all_tenants(
     storage: Storage, on_result: Callable[[TenantResult], None] = lambda result: None
 ) -> list[TenantResult]:
-    """Migrate every tenant to the stored end, each in one jump; returns a result for each tenant
-    that was behind.
+    """Migrate every tenant to the stored end, as `migrate_each_tenant` does."""
+    results: list[TenantResult] = []
+    for result in migrate_each_tenant(storage, read_all_tenants(storage).behind):
+        results.append(result)
+        on_result(result)
+    return results
+
+
+def migrate_each_tenant(storage: Storage, behind: Sequence[Tenant]) -> Iterator[TenantResult]:
+    """Migrate tenants that are behind to the stored end, each in one jump; yields a result for
+    each.
 
     A tenant that can't be migrated is reported, and the others continue. Safe to interrupt.
     """
-    behind = read_all_tenants(storage).behind
     if not behind:
-        return []
+        return
     with storage.transaction(TransactionMode.READ) as connection:
         known = load_tenant_catalog(connection, behind[0].number)
     workers = 1 if storage.dialect.name == "sqlite" else min(TENANT_WORKERS, len(behind))
     if workers == 1:
-        return [_report(_migrate_tenant(storage, known, tenant), on_result) for tenant in behind]
+        yield from (_migrate_tenant(storage, known, tenant) for tenant in behind)
+        return
     with ThreadPoolExecutor(workers, thread_name_prefix="zapdb-tenants") as pool:
 
         def migrate(tenant: Tenant) -> TenantResult:
@@ -433,15 +465,10 @@ def migrate_all_tenants(
                 storage.release_connection()
 
         try:
-            return [_report(result, on_result) for result in pool.map(migrate, behind)]
+            yield from pool.map(migrate, behind)
         except BaseException:
             pool.shutdown(cancel_futures=True)  # Ctrl-C ends it with the tenants that it is at
             raise
-
-
-def _report(result: TenantResult, on_result: Callable[[TenantResult], None]) -> TenantResult:
-    on_result(result)
-    return result
 
 
 def _migrate_tenant(storage: Storage, known: TenantCatalog, tenant: Tenant) -> TenantResult:

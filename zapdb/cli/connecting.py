@@ -206,6 +206,11 @@ class ServedDatabaseOptions(DatabaseOptions):
         Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
     ] = None
 
+    @property
+    def is_served(self) -> bool:
+        """Whether a service is asked."""
+        return is_service(find_database(self.database))
+
     @contextmanager
     def control(self) -> Iterator[Control]:
         """Whom the methods of the control plane are called on: the database, or a service if the

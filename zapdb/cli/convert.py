@@ -13,13 +13,13 @@ from zapdb.catalog.feed import read_seq
 from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.job_engine import Engine
 from zapdb.cli.job_progress import (
-    JobRun,
     run_jobs,
     write_findings,
     write_job_run,
     write_quarantined,
 )
 from zapdb.cli.output import Output, format_count, format_duration
+from zapdb.control.job_runs import JobRun
 from zapdb.control.jobs import showing
 from zapdb.control.jobs.showing import UnfinishedJob
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError

@@ -15,7 +15,8 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.job_engine import EngineName
 from zapdb.cli.output import format_duration, print_note
-from zapdb.cli.progress_counter import ProgressCounter, RateMeter
+from zapdb.cli.progress_counter import ProgressCounter
+from zapdb.control.job_runs import RateMeter
 from zapdb.errors import StorageError, UsageError
 from zapdb.jobs.exclusive import ExclusiveWork, ProgressReporter, working_on
 from zapdb.jobs.job_types import JOB_TYPES

@@ -6,58 +6,19 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.row_kinds import ConstraintFinding
-from zapdb.cli.job_bar import Waits, showing_progress
+from zapdb.cli.job_bar import showing_progress
 from zapdb.cli.output import Output, format_count, format_seconds, print_note
+from zapdb.control.job_runs import JobOutcome, JobRun, Waits, by_priority, count_run
 from zapdb.jobs import Job, Progress, read_progress
-from zapdb.jobs.job import read_job
-from zapdb.jobs.job_planning import sort_by_priority
-from zapdb.jobs.job_run import BuildPauses, JobReport, Runner, run_job, run_locally
-from zapdb.jobs.job_types import name_job, type_of
-from zapdb.jobs.waiting import Hold, SeenBy
-from zapdb.storage import Storage, TransactionMode
-
-
-@dataclass(frozen=True, slots=True)
-class JobRun:
-    """A job that this command ran, as it ended; `progress` counts this run only. A superseded run
-    did nothing, and what holds a job back ended the run before the job's end. `waits` has what it
-    waited for meanwhile, in words."""
-
-    job: Job
-    superseded: bool
-    progress: Progress
-    seconds: float
-    hold: Hold | None = None
-    waits: tuple[str, ...] = ()
-
-    @property
-    def rate(self) -> float:
-        """Return the records read per second."""
-        return self.progress.read / self.seconds if self.seconds else 0.0
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.job.id,
-            "kind": self.job.kind,
-            "table": self.job.table_name,
-            "target": self.job.target,
-            "superseded": self.superseded,
-            "held": None if self.hold is None else str(self.hold),
-            "waits": self.waits,
-            "findings": self.job.findings,
-            "read": self.progress.read,
-            "written": self.progress.written,
-            "conflicts": self.progress.conflicts,
-            "quarantined": self.progress.quarantined,
-            "seconds": round(self.seconds, 3),
-            "records_per_second": round(self.rate),
-        }
+from zapdb.jobs.job_run import BuildPauses, Runner, run_job, run_locally
+from zapdb.jobs.job_types import name_job
+from zapdb.jobs.waiting import SeenBy
+from zapdb.storage import Storage
 
 
 def run_jobs(
@@ -72,11 +33,8 @@ def run_jobs(
 
     Calls `on_run` after each. Ctrl-C ends the present one, and a note says how to go on.
     """
-    left, pauses = list(jobs), BuildPauses()
-    while left:
-        with storage.transaction(TransactionMode.READ) as connection:
-            left = sort_by_priority(read_job(connection, job.id) for job in left)
-        job = left.pop(0)
+    pauses = BuildPauses()
+    for job in by_priority(storage, jobs):
         try:
             pauses.wait_before(job)
             run = run_one(storage, catalog, job, runner, output)
@@ -114,58 +72,47 @@ def run_one(
     waits = Waits()
     watched = with_bar(runner, catalog, output, waits)
     before = since or read_progress(storage.connection(), job.id)
-    run = _count_run(job, before, run_job(storage, job, watched))
+    run = count_run(job, before, run_job(storage, job, watched))
     return replace(run, waits=tuple(waits.values()))
-
-
-def _count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
-    if report is None:
-        return JobRun(job, True, Progress(0, 0, 0, 0, 0), 0.0)
-    after = report.progress
-    progress = Progress(
-        after.ranges,
-        after.ranges_done - before.ranges_done,
-        after.read - before.read,
-        after.written - before.written,
-        after.conflicts - before.conflicts,
-        after.quarantined,
-    )
-    return JobRun(report.job, False, progress, report.seconds, report.hold)
 
 
 def write_job_run(run: JobRun, catalog: TenantCatalog, output: Output, prefix: str = "") -> None:
     """Print how a run ended, behind the name of a tenant, say."""
-    name = name_job(catalog, run.job)
+    write_outcome(run.describe(catalog), output, prefix)
+
+
+def write_outcome(run: JobOutcome, output: Output, prefix: str = "") -> None:
+    """Print how a job ended."""
     if run.superseded:
-        said = f"{name.doing}: the schema has changed since"
+        said = f"{run.doing}: the schema has changed since"
         output.write(prefix, ("superseded ", "yellow"), said)
         return
-    if run.hold is not None:
-        output.write(prefix, ("waiting ", "yellow"), f"{name.doing}: {run.hold}")
-        write_way_on(run.job, output)
+    if run.held is not None:
+        output.write(prefix, ("waiting ", "yellow"), f"{run.doing}: {run.held}")
+        write_way_on(run.id, run.state, run.again, output)
         return
-    if run.job.state == "blocked":
-        output.write(prefix, ("blocked ", "bold red"), name.doing)
-        write_findings(run.job.table_name, run.job.findings, output)
-        write_quarantined(run.job.table_name, run.job.id, run.progress.quarantined, output)
+    if run.state == "blocked":
+        output.write(prefix, ("blocked ", "bold red"), run.doing)
+        write_findings(run.table, run.findings, output)
+        write_quarantined(run.table, run.id, run.quarantined, output)
         return
-    records = format_count(run.progress.read, "record")
-    verb, _, rest = name.done.partition(" ")
+    records = format_count(run.read, "record")
+    verb, _, rest = run.done.partition(" ")
     output.write(
         prefix,
         (verb, "green"),
-        f" {rest}: {records} in {format_seconds(run.seconds)} ({run.rate:,.0f}/s)",
+        f" {rest}: {records} in {format_seconds(run.seconds)} ({run.records_per_second:,}/s)",
     )
 
 
-def write_way_on(job: Job, output: Output) -> None:
+def write_way_on(job_id: str, state: str, again: str, output: Output) -> None:
     """Print what lets a job go on that an operator holds back."""
-    if job.state == "paused":
-        output.write(f"  `zapdb jobs resume {job.id}` lets it go on")
-    elif job.state == "cancelled":
-        output.write(f"  {type_of(job).again}")
+    if state == "paused":
+        output.write(f"  `zapdb jobs resume {job_id}` lets it go on")
+    elif state == "cancelled":
+        output.write(f"  {again}")
     else:
-        output.write(f"  `zapdb jobs throttle {job.id} --window none` lets it run at any time")
+        output.write(f"  `zapdb jobs throttle {job_id} --window none` lets it run at any time")
 
 
 def write_findings(table: str, findings: Sequence[ConstraintFinding], output: Output) -> None:

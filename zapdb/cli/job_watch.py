@@ -24,8 +24,9 @@ from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_
 from zapdb.catalog.tenants import find_tenant
 from zapdb.catalog.zone_numbers import append_zones
 from zapdb.cli.connecting import DatabaseOptions
-from zapdb.cli.job_progress import JobRun, run_one, stopping_on_interrupt, write_job_run
+from zapdb.cli.job_progress import run_one, stopping_on_interrupt, write_job_run
 from zapdb.cli.output import Output, print_note
+from zapdb.control.job_runs import JobRun
 from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.database.due_tenants import DueTenants, PlannedJobs
 from zapdb.datasets import dataset_of

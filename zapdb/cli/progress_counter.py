@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from types import TracebackType
 from typing import Final, Self
 
 from zapdb.cli.output import format_count
 
 SHOWN_EVERY_SECONDS: Final = 0.1
-RATE_SECONDS: Final = 5.0
-"""The time over which a rate is measured."""
-
-
-class RateMeter:
-    """How fast a count grows."""
-
-    def __init__(self) -> None:
-        self._counts: deque[tuple[float, int]] = deque()
-
-    def measure(self, now: float, count: int) -> float | None:
-        """The rate per second in the last seconds before `now`; None at the first call."""
-        self._counts.append((now, count))
-        while self._counts[0][0] < now - RATE_SECONDS:
-            self._counts.popleft()
-        began, before = self._counts[0]
-        return (count - before) / (now - began) if now > began else None
 
 
 class ProgressCounter:

@@ -10,8 +10,9 @@ import typer
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.job_engine import Engine
-from zapdb.cli.job_progress import JobRun, run_jobs
+from zapdb.cli.job_progress import run_jobs
 from zapdb.cli.output import Output
+from zapdb.control.job_runs import JobRun
 from zapdb.control.jobs import showing
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
 from zapdb.jobs.index_rebuilding import plan_reindexing

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import time
-from typing import Annotated, Any
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Annotated
 
 import typer
 
-from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.catalog.feed import read_seq
-from zapdb.cli.connecting import DatabaseOptions, read_tenant_catalog
+from zapdb.cli.connecting import ServedDatabaseOptions
+from zapdb.cli.job_bar import closing_answers, showing_looks
 from zapdb.cli.job_engine import Engine
-from zapdb.cli.job_progress import with_bar
 from zapdb.cli.output import Confirmation, Output, format_count, format_seconds, print_note
+from zapdb.control.job_runs import JobLook
+from zapdb.control.migrations.rolling_back import (
+    PreviewedRollback,
+    Rollback,
+    RollbackChoice,
+    RollbackEvent,
+    RollbackHeld,
+    RollbackPlan,
+    RolledBackStep,
+    rollback,
+    run_rollback,
+)
 from zapdb.errors import EXIT_ERROR, UsageError
-from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
-from zapdb.jobs.job_types import name_job
-from zapdb.jobs.rollback_run import roll_back_newest
-from zapdb.storage import Storage, TransactionMode
+from zapdb.jobs.job_status import TableRollbackPreview
+from zapdb.jobs.rollback_run import RollbackMark
 
 
 def migrate_rollback_command(
-    options: DatabaseOptions,
+    options: ServedDatabaseOptions,
     engine: Engine,
     confirmation: Confirmation,
     output: Output,
@@ -52,58 +61,44 @@ def migrate_rollback_command(
     """
     output, runs_on = Output(output.as_json), engine
     runs_on.require_valid()
-    with options.opened() as (storage, catalog):
-        steps = preview_steps(storage, catalog, to)
-        if not steps:
-            output.write(f"nothing to roll back: the newest migration is {_newest(catalog)}")
-        for step in steps:
-            write_step(step, output)
-        if steps and not confirmation.is_given("a rollback", _ask(steps), output):
+    is_by_spark = runs_on.name == "spark"
+    if is_by_spark and options.is_served:
+        raise UsageError(
+            "a service converts records back itself, in threads", hint="leave out --engine"
+        )
+    with options.control() as control:
+        (plan,) = control.call(rollback, to, dry_run=True)
+        assert isinstance(plan, RollbackPlan)
+        if not plan.steps:
+            newest = plan.newest or "none"
+            output.write(f"nothing to roll back: the newest migration is {newest}")
+        for step in plan.steps:
+            _write_step(step, output)
+        if plan.steps and not confirmation.is_given("a rollback", _ask(plan), output):
             return EXIT_ERROR
-        rolled_back = []
-        runs_on.prepare(storage)  # before writes are refused
-        try:
-            for step in steps:
-                seconds = run_step(storage, catalog, step, output, runs_on, evict=evict)
-                rolled_back.append(step_to_json(step, seconds))
-                catalog = read_tenant_catalog(storage)
-        finally:
-            if rolled_back or not steps:
-                seq = read_seq(storage.connection())
-                document = {"position": catalog.position, "rolled_back": rolled_back, "seq": seq}
-                output.document(document)
+        digests = tuple(step.digest for step in plan.steps)
+        shown = _Shown(output)
+        if is_by_spark:
+            with options.connected() as storage:
+                runs_on.prepare(storage)  # before writes are refused
+            with runs_on.runner() as runner, shown:
+                choice = RollbackChoice(to, evict, digests)
+                asked = control.call(run_rollback, choice, lambda _: runner, "driver")
+                shown.show_all(asked)
+        else:
+            with shown:
+                shown.show_all(control.call(rollback, to, evict, digests, runs_on.workers))
     return 0
 
 
-def _newest(catalog: TenantCatalog) -> str:
-    return catalog.chain.at(catalog.position).label if catalog.position else "none"
-
-
-def preview_steps(storage: Storage, catalog: TenantCatalog, to: int | None) -> list[RollbackStep]:
-    """Return the migrations above `to`, newest first, each with the effects of its rollback."""
-    with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
-        end = catalog.chain.end
-        if not end:
-            raise UsageError("no migration is stored, so there is nothing to roll back")
-        if to is not None and to > end:
-            raise UsageError(
-                "no migration with this number is stored",
-                number=to,
-                newest=catalog.chain.migrations[-1].label,
-            )
-        return preview_rollback(connection, catalog, end - 1 if to is None else to)
-
-
-def write_step(step: RollbackStep, output: Output) -> None:
+def _write_step(step: PreviewedRollback, output: Output) -> None:
     """Print the effects of rolling back one migration."""
-    migration = step.migration
-    output.write((migration.label, "bold"), f": {migration.summary}")
-    if not step.active:
+    output.write((step.label, "bold"), f": {step.summary}")
+    if not step.tenants:
         output.write("  it was never active: nothing is lost")
     if step.tenants > 1:
         output.write(f"  it is active for {format_count(step.tenants, 'tenant')}")
-    if step.active and step.lossy:
+    if step.tenants and step.lossy:
         output.write("  it is declared lossy: not every value is restored exactly")
     for loss in step.tables:
         output.write(f"  {loss.table}: {'; '.join(_describe(loss))}")
@@ -124,56 +119,69 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
     return said
 
 
-def _ask(steps: list[RollbackStep]) -> str:
-    what = steps[0].migration.label if len(steps) == 1 else f"these {len(steps)} migrations"
+def _ask(plan: RollbackPlan) -> str:
+    steps = plan.steps
+    what = steps[0].label if len(steps) == 1 else f"these {len(steps)} migrations"
     return f"roll back {what}?"
 
 
-def run_step(
-    storage: Storage,
-    catalog: TenantCatalog,
-    step: RollbackStep,
-    output: Output,
-    engine: Engine,
-    *,
-    evict: bool,
-) -> float:
-    """Roll back the migration of a step; returns the duration in seconds."""
-    expected = step.migration
-    started = time.perf_counter()
-    with engine.runner() as runner:
-        try:
-            roll_back_newest(
-                storage,
-                digest=expected.digest,
-                evict=evict,
-                runner=with_bar(runner, catalog, output),
-                on_wait=lambda report: print_note(
-                    f"waiting: {name_job(catalog, report.job).doing} is {report.hold}; Ctrl-C "
-                    "ends this command, and writes stay refused"
-                ),
+class _Shown:
+    """What one run of the command shows while it is done; a block, at whose end it writes what was
+    done."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._rolled_back: list[RolledBackStep] = []
+        self._answer: Rollback | None = None
+        self._bar = ExitStack()
+        self._job: str | None = None
+        self._is_begun = False
+
+    def __enter__(self) -> _Shown:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._bar.close()
+        if kind is not None and issubclass(kind, KeyboardInterrupt) and self._is_begun:
+            print_note(
+                "the rollback is not finished, and writes are refused until it is: run "
+                "`zapdb migrate rollback` again"
             )
-        except KeyboardInterrupt:
-            if read_tenant_catalog(storage).chain_state.rolling_back is not None:
+        if self._answer is None and self._rolled_back:
+            last = self._rolled_back[-1]
+            self._answer = Rollback(last.position, tuple(self._rolled_back), last.seq)
+        if self._answer is not None:
+            self._output.document(self._answer)
+
+    def show_all(self, asked: Iterator[RollbackEvent]) -> None:
+        with closing_answers(asked) as events:
+            for event in events:
+                self._show(event)
+
+    def _show(self, event: RollbackEvent) -> None:
+        match event:
+            case RollbackMark():
+                self._is_begun = True
+            case JobLook():
+                if self._job != event.id:
+                    self._bar.close()
+                    self._job = event.id
+                    shown_looks = showing_looks(event.doing, self._output)
+                    self._look = self._bar.enter_context(shown_looks)
+                self._look(event)
+            case RollbackHeld(doing, hold):
                 print_note(
-                    "the rollback is not finished, and writes are refused until it is: run "
-                    "`zapdb migrate rollback` again"
+                    f"waiting: {doing} is {hold}; Ctrl-C ends this command, and writes stay refused"
                 )
-            raise
-    seconds = time.perf_counter() - started
-    records = format_count(sum(loss.records for loss in step.tables), "record")
-    output.write(
-        ("rolled back ", "green"), f"{expected.label}: {records}, {format_seconds(seconds)}"
-    )
-    return seconds
+            case RolledBackStep():
+                self._bar.close()
+                self._is_begun, self._job = False, None
+                self._rolled_back.append(event)
+                self._write_done(event)
+            case Rollback():
+                self._answer = event
 
-
-def step_to_json(step: RollbackStep, seconds: float) -> dict[str, Any]:
-    return {
-        "number": step.migration.number,
-        "label": step.migration.label,
-        "tenants": step.tenants,
-        "lossy": step.lossy,
-        "tables": step.tables,
-        "milliseconds": round(seconds * 1000, 1),
-    }
+    def _write_done(self, step: RolledBackStep) -> None:
+        records = format_count(sum(loss.records for loss in step.tables), "record")
+        seconds = format_seconds(step.milliseconds / 1000)
+        self._output.write(("rolled back ", "green"), f"{step.label}: {records}, {seconds}")

@@ -17,7 +17,7 @@ from zapdb.cli.output import Confirmation, Output, format_count, print_note
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, CorruptionError, UsageError
 from zapdb.jobs import Job
 from zapdb.jobs.job_run import JobReport, Runner
-from zapdb.jobs.job_types import name_job
+from zapdb.jobs.job_types import name_job, type_of
 from zapdb.jobs.known_revisions import forget_wrong_ranges
 from zapdb.jobs.repair import IndexRepair, repair_indexes, repair_schemas
 from zapdb.jobs.tenant_verification import (
@@ -190,7 +190,7 @@ class Verification:
             self.held.append((report.job, report.hold))
             doing = name_job(self._catalog, job).doing
             self._output.write(("waiting ", "yellow"), f"{doing}: {report.hold}")
-            write_way_on(report.job, self._output)
+            write_way_on(report.job.id, report.job.state, type_of(report.job).again, self._output)
 
 
 def _tell_begun(job: Job) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from zapdb.activation import load_tenant_catalog
 from zapdb.activation.rollback import (
@@ -33,6 +33,8 @@ RECORDS_NAMED_MAX: Final = 3
 
 logger = logging.getLogger("zapdb.jobs")
 
+E = TypeVar("E")
+
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
@@ -41,6 +43,13 @@ class RolledBack:
     number: int
     label: str
     jobs: tuple[JobReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackMark:
+    """A rollback has begun: until it is finished, writes are refused."""
+
+    label: str
 
 
 def log_wait(report: JobReport) -> None:
@@ -56,19 +65,46 @@ def roll_back_newest(
     runner: Runner = run_locally,
     on_wait: Callable[[JobReport], None] = log_wait,
 ) -> RolledBack:
+    """Roll back the newest migration, as `roll_back_in_steps` does, with a runner for its jobs;
+    calls `on_wait` once for each job that is held back."""
+
+    def run(job: Job) -> Generator[JobReport, None, JobReport | None]:
+        yield from ()
+        return run_job(storage, job, runner)
+
+    steps = roll_back_in_steps(storage, run, digest=digest, evict=evict)
+    while True:
+        try:
+            told = next(steps)
+        except StopIteration as ended:
+            rolled_back: RolledBack = ended.value
+            return rolled_back
+        if isinstance(told, JobReport):
+            on_wait(told)
+
+
+def roll_back_in_steps(
+    storage: Storage,
+    run: Callable[[Job], Generator[E, None, JobReport | None]],
+    *,
+    digest: str | None = None,
+    evict: bool = False,
+) -> Generator[E | JobReport | RollbackMark, None, RolledBack]:
     """Roll back the newest stored migration for every tenant for which it is active.
 
-    Waits while one of its jobs is paused or outside its window, and calls `on_wait` once for each
-    such job. Resumes an interrupted rollback. A `digest` must be the newest migration's, so that
-    only the migration that was confirmed is rolled back. Raises `UsageError` while live processes
-    use the migration, unless `evict`.
+    Yields a mark when writes are refused from then on, what `run` yields while it runs a job, and
+    the report of each job that is paused or outside its window, once: it is waited for. Resumes an
+    interrupted rollback. A `digest` must be the newest migration's, so that only the migration that
+    was confirmed is rolled back. Raises `UsageError` while live processes use the migration, unless
+    `evict`.
     """
     owner = Owner.here()
     reports: list[JobReport] = []
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
         started = start_rollback(storage, lease, digest=digest, evict=evict)
+        yield RollbackMark(started.migration.label)
         for tenant in started.tenants:
-            reports += _roll_back_records(storage, tenant, runner, on_wait)
+            reports += yield from _roll_back_records(storage, tenant, run)
             sweep_retired(storage)  # delete discarded records before their table comes back
             publish_rollback(storage, tenant, lease, started.migration)
         finish_rollback(storage, lease, started.migration)
@@ -86,8 +122,8 @@ def roll_back_newest(
 
 
 def _roll_back_records(
-    storage: Storage, tenant: int, runner: Runner, on_wait: Callable[[JobReport], None]
-) -> list[JobReport]:
+    storage: Storage, tenant: int, run: Callable[[Job], Generator[E, None, JobReport | None]]
+) -> Generator[E | JobReport, None, list[JobReport]]:
     """Convert a tenant's records back, or delete the records of tables that are removed."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
@@ -95,7 +131,7 @@ def _roll_back_records(
     for rollback in list_table_rollbacks(catalog):
         job = plan_table_rollback(storage, catalog, rollback)
         if job.state in ("planned", "paused"):
-            report = _run_unless_held(storage, job, runner, on_wait)
+            report = yield from _run_unless_held(job, run)
             if report is not None:
                 _require_all_read(storage, report)
                 reports.append(report)
@@ -119,14 +155,14 @@ def _require_all_read(storage: Storage, report: JobReport) -> None:
 
 
 def _run_unless_held(
-    storage: Storage, job: Job, runner: Runner, on_wait: Callable[[JobReport], None]
-) -> JobReport | None:
+    job: Job, run: Callable[[Job], Generator[E, None, JobReport | None]]
+) -> Generator[E | JobReport, None, JobReport | None]:
     told = None
     while True:
-        report = run_job(storage, job, runner)
+        report = yield from run(job)
         if report is None or report.hold is None:
             return report
         if report.hold != told:
             told = report.hold
-            on_wait(report)
+            yield report
         wait(OTHERS_POLL_SECONDS, lambda: False)

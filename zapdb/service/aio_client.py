@@ -24,7 +24,7 @@ from zapdb.control import (
     settings,
 )
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import comparing, planning
+from zapdb.control.migrations import applying, comparing, planning, rolling_back
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
 from zapdb.service.client import connect as connect_here
@@ -122,6 +122,8 @@ class AsyncMigrationMethods(AsyncMethods):
     status = remote_awaited(comparing.status)
     diff = remote_awaited(comparing.diff)
     plan = remote_awaited(planning.plan)
+    up = remote_iterated(applying.up)
+    rollback = remote_iterated(rolling_back.rollback)
 
 
 class AsyncJobsMethods(AsyncMethods):

@@ -33,7 +33,7 @@ from zapdb.control import (
 )
 from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import comparing, planning
+from zapdb.control.migrations import applying, comparing, planning, rolling_back
 from zapdb.errors import UsageError
 from zapdb.migrations import SentDirectory
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
@@ -231,6 +231,8 @@ class MigrationMethods(Methods):
     status = remote(comparing.status)
     diff = remote(comparing.diff)
     plan = remote(planning.plan)
+    up = remote(applying.up)
+    rollback = remote(rolling_back.rollback)
 
 
 class JobsMethods(Methods):

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog, changes, cluster, history, settings
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import comparing, planning
+from zapdb.control.migrations import applying, comparing, planning, rolling_back
 from zapdb.migrations import MigrationDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
@@ -44,7 +44,8 @@ class Method:
 
     `is_look_up`: the answer is that of the catalog as of one seq, and nothing else, so it is kept
     until the seq moves. `changes`: it changes something, so a repeated call with its idempotency
-    key is the same call. `shows_data`: its answer has values of records.
+    key is the same call. `shows_data`: its answer has values of records. `is_live`: each answer of
+    its stream is sent when it is there.
     """
 
     function: Callable[..., Any]
@@ -52,6 +53,7 @@ class Method:
     is_look_up: bool = False
     changes: bool = False
     shows_data: bool = False
+    is_live: bool = False
 
     @cached_property
     def service(self) -> str:
@@ -185,6 +187,8 @@ METHODS: Final = (
     Method(changes.get_status, "history:read"),
     Method(changes.get_followers, "history:read"),
     Method(changes.list_changes, "data:read", shows_data=True),
+    Method(applying.up, "migrate:apply", changes=True, is_live=True),
+    Method(rolling_back.rollback, "migrate:apply", changes=True, is_live=True),
 )
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -121,6 +121,13 @@ class KeptAnswer:
 
     seq: int
     answer: bytes
+
+
+@dataclass(slots=True)
+class KnownAnswer:
+    """The answer of a request that may be a repeated one, once there is one."""
+
+    answer: bytes | None = None
 
 
 class KeptAnswers:
@@ -270,10 +277,10 @@ class Server:
                 if method.is_look_up and isinstance(raw, bytes):
                     return await self._look_up(method, raw, request)
                 await self._see(request.min_seq)
-                if method.changes and (key := call.metadata.get(IDEMPOTENCY_KEY)):
-                    return await self._answer_once(method, request, call, key)
-                answered: bytes = await self._do("task", lambda: self._answer(method, request))
-                return answered
+                async with self._once(method, request, call) as once:
+                    if once.answer is None:
+                        once.answer = await self._do("task", lambda: self._answer(method, request))
+                    return once.answer
             except BaseException as error:
                 await _fail(call, context, error)
             finally:
@@ -284,25 +291,32 @@ class Server:
     def _streaming(self, method: Method) -> Callable[[Given, Context], Awaitable[None]]:
         async def send(raw: Given, context: Context) -> None:
             call = incoming_call()
-            found: Iterator[Any] = iter(())
             try:
                 request = await self._receive(method, call, raw, context)
                 await self._see(request.min_seq)
                 tenant = self._tenant_row(call.tenant)
-                found = await self._do("task", lambda: iter(self._start(method, request)))
                 write = method.answer.write
                 pace = pace_of(method.function)
-                at_once = 1 if pace else STREAMED_AT_ONCE
-                while part := await self._do("task", lambda: _take(found, write, at_once)):
-                    for message in part:
-                        if isinstance(message, ZapdbError):
-                            raise message
-                        await context.write(message)
-                    self._guard.check_again(call, context)
-                    self._require_tenant(call.tenant, tenant)
-                    await asyncio.sleep(pace)
+                at_once = 1 if pace or method.is_live else STREAMED_AT_ONCE
+                async with self._once(method, request, call) as once:
+                    if once.answer is not None:
+                        await context.write(once.answer)
+                        return
+                    found = await self._do("task", lambda: iter(self._start(method, request)))
+                    try:
+                        while part := await self._do("task", lambda: _take(found, write, at_once)):
+                            for message in part:
+                                if isinstance(message, ZapdbError):
+                                    raise message
+                                once.answer = message
+                                await context.write(message)
+                            self._guard.check_again(call, context)
+                            self._require_tenant(call.tenant, tenant)
+                            await asyncio.sleep(pace)
+                    except BaseException:
+                        await self._close(found)
+                        raise
             except BaseException as error:
-                await self._close(found)
                 await _fail(call, context, error)
             finally:
                 self._guard.end(call)
@@ -345,23 +359,29 @@ class Server:
         self._guard.enter(call, context, request)
         return request
 
-    async def _answer_once(
-        self, method: Method, request: Any, call: IncomingCall, key: str
-    ) -> bytes:
-        """The answer to a request that has a key: that of the first time, if there was one."""
+    @asynccontextmanager
+    async def _once(
+        self, method: Method, request: Any, call: IncomingCall
+    ) -> AsyncIterator[KnownAnswer]:
+        """The answer to a request that has a key: that of the first time, if there was one, else
+        the one that the block makes. That of a stream is its last message, which tells all."""
+        key = call.metadata.get(IDEMPOTENCY_KEY) if method.changes else None
+        if not key:
+            yield KnownAnswer()
+            return
         assert call.caller is not None
         keyed = KeyedRequest(call.caller.name, _checked_key(key), _hash(method, request))
-        answer: bytes | None = await self._do("task", lambda: self._in_catalog(self._begin, keyed))
-        if answer is not None:
-            return answer
+        known = KnownAnswer(await self._do("task", lambda: self._in_catalog(self._begin, keyed)))
+        if known.answer is not None:
+            yield known
+            return
         try:
-            made: bytes = await self._do("task", lambda: self._answer(method, request))
+            yield known
         except BaseException:
             with suppress(ZapdbError):  # then it is done again when this process is gone
                 await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
             raise
-        await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, made))
-        return made
+        await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, known.answer))
 
     def _in_catalog(self, work: Callable[..., T], keyed: KeyedRequest, *given: Any) -> T:
         with self._db._storage.transaction(TransactionMode.CATALOG) as connection:

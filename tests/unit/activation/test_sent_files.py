@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import pickle
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +17,8 @@ import zapdb
 from tests.cli.program import MIGRATIONS
 from tests.documents import PEOPLE, document
 from tests.unit.migrations.kept import write
-from zapdb.activation import sent_files
+from zapdb.activation import sent_file_check, sent_files
+from zapdb.activation.sent_file_check import Request
 from zapdb.activation.sent_files import check_all_files, list_states, read_given
 from zapdb.errors import (
     MigrationConflict,
@@ -53,7 +57,7 @@ def test_what_is_read_elsewhere_is_the_same() -> None:
     assert [m.structure for m in there.chain.migrations] == [
         m.structure for m in here.chain.migrations
     ]
-    assert there.chain == here.chain
+    assert there.chain.migrations == here.chain.migrations
     assert [file.label for file in there.wanted] == [file.label for file in here.wanted]
     assert [file.read() for file in there.files] == [file.read() for file in here.files]
     assert list_states(sent(write.KEPT), None) == list_states(write.KEPT, None)
@@ -146,6 +150,25 @@ def test_files_that_take_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -
     error = error_of(lambda: check_all_files(sent(write.KEPT)))
     assert isinstance(error, MigrationLimitExceeded)
     assert error.hint
+
+
+def test_files_that_take_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound is of what the process takes beyond what it has when it begins."""
+    monkeypatch.setattr(sent_file_check, "MIGRATION_CHECK_MEMORY_SIZE_BYTES", 1 << 20)
+    monkeypatch.setattr(sent_file_check, "answer", lambda _: bytearray(1 << 30))
+    ours, theirs = socket.socketpair()
+    process = os.fork()
+    if process == 0:
+        ours.close()
+        sent_file_check.run(None, theirs, None)
+    theirs.close()
+    with ours:
+        channel = wire.Channel(ours)
+        channel.send(wire.REQUEST, pickle.dumps(Request("check", SentDirectory("m", ()))))
+        with pytest.raises(wire.Ended):
+            channel.receive(1 << 20)
+    _, status = os.waitpid(process, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
 
 
 def told(**value: Any) -> tuple[bytes, bytes]:

@@ -233,3 +233,293 @@ class ProcessPlan(_message.Message):
     served_position: int
     blocks: str
     def __init__(self, process: _Optional[str] = ..., release: _Optional[str] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., blocks: _Optional[str] = ...) -> None: ...
+
+class UpRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "directory", "to", "all_tenants", "wait_seconds", "no_build", "dry_run")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NO_BUILD_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    directory: SentDirectory
+    to: int
+    all_tenants: bool
+    wait_seconds: float
+    no_build: bool
+    dry_run: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., to: _Optional[int] = ..., all_tenants: _Optional[bool] = ..., wait_seconds: _Optional[float] = ..., no_build: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class UpEvent(_message.Message):
+    __slots__ = ("up_begun", "plan", "applied", "tenants_migrated", "tenants_up", "job_look", "job_outcome", "up")
+    UP_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_MIGRATED_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_UP_FIELD_NUMBER: _ClassVar[int]
+    JOB_LOOK_FIELD_NUMBER: _ClassVar[int]
+    JOB_OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    UP_FIELD_NUMBER: _ClassVar[int]
+    up_begun: UpBegun
+    plan: MigrationsPlan
+    applied: Applied
+    tenants_migrated: TenantsMigrated
+    tenants_up: TenantsUp
+    job_look: JobLook
+    job_outcome: JobOutcome
+    up: Up
+    def __init__(self, up_begun: _Optional[_Union[UpBegun, _Mapping]] = ..., plan: _Optional[_Union[MigrationsPlan, _Mapping]] = ..., applied: _Optional[_Union[Applied, _Mapping]] = ..., tenants_migrated: _Optional[_Union[TenantsMigrated, _Mapping]] = ..., tenants_up: _Optional[_Union[TenantsUp, _Mapping]] = ..., job_look: _Optional[_Union[JobLook, _Mapping]] = ..., job_outcome: _Optional[_Union[JobOutcome, _Mapping]] = ..., up: _Optional[_Union[Up, _Mapping]] = ...) -> None: ...
+
+class UpBegun(_message.Message):
+    __slots__ = ("migrations",)
+    MIGRATIONS_FIELD_NUMBER: _ClassVar[int]
+    migrations: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, migrations: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Applied(_message.Message):
+    __slots__ = ("number", "label", "active", "tables", "milliseconds", "seq")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    label: str
+    active: bool
+    tables: _containers.RepeatedScalarFieldContainer[str]
+    milliseconds: float
+    seq: int
+    def __init__(self, number: _Optional[int] = ..., label: _Optional[str] = ..., active: _Optional[bool] = ..., tables: _Optional[_Iterable[str]] = ..., milliseconds: _Optional[float] = ..., seq: _Optional[int] = ...) -> None: ...
+
+class TenantsMigrated(_message.Message):
+    __slots__ = ("done", "behind")
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
+    done: int
+    behind: int
+    def __init__(self, done: _Optional[int] = ..., behind: _Optional[int] = ...) -> None: ...
+
+class TenantsUp(_message.Message):
+    __slots__ = ("migrated", "failed")
+    MIGRATED_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
+    migrated: int
+    failed: _containers.RepeatedCompositeFieldContainer[TenantFailure]
+    def __init__(self, migrated: _Optional[int] = ..., failed: _Optional[_Iterable[_Union[TenantFailure, _Mapping]]] = ...) -> None: ...
+
+class TenantFailure(_message.Message):
+    __slots__ = ("tenant", "position", "error")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    position: int
+    error: _errors_pb2.Error
+    def __init__(self, tenant: _Optional[str] = ..., position: _Optional[int] = ..., error: _Optional[_Union[_errors_pb2.Error, _Mapping]] = ...) -> None: ...
+
+class Up(_message.Message):
+    __slots__ = ("position", "applied", "built", "all_tenants", "seq", "newest")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    BUILT_FIELD_NUMBER: _ClassVar[int]
+    ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    applied: _containers.RepeatedCompositeFieldContainer[Applied]
+    built: _containers.RepeatedCompositeFieldContainer[JobOutcome]
+    all_tenants: TenantsUp
+    seq: int
+    newest: str
+    def __init__(self, position: _Optional[int] = ..., applied: _Optional[_Iterable[_Union[Applied, _Mapping]]] = ..., built: _Optional[_Iterable[_Union[JobOutcome, _Mapping]]] = ..., all_tenants: _Optional[_Union[TenantsUp, _Mapping]] = ..., seq: _Optional[int] = ..., newest: _Optional[str] = ...) -> None: ...
+
+class JobLook(_message.Message):
+    __slots__ = ("id", "doing", "read", "total", "records_per_second", "revisions", "waits")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    doing: str
+    read: int
+    total: int
+    records_per_second: float
+    revisions: str
+    waits: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, id: _Optional[str] = ..., doing: _Optional[str] = ..., read: _Optional[int] = ..., total: _Optional[int] = ..., records_per_second: _Optional[float] = ..., revisions: _Optional[str] = ..., waits: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JobOutcome(_message.Message):
+    __slots__ = ("id", "kind", "table", "target", "superseded", "held", "waits", "findings", "read", "written", "conflicts", "quarantined", "seconds", "records_per_second", "state", "doing", "done", "again")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    SUPERSEDED_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    CONFLICTS_FIELD_NUMBER: _ClassVar[int]
+    QUARANTINED_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    kind: str
+    table: str
+    target: int
+    superseded: bool
+    held: str
+    waits: _containers.RepeatedScalarFieldContainer[str]
+    findings: _containers.RepeatedCompositeFieldContainer[JobFinding]
+    read: int
+    written: int
+    conflicts: int
+    quarantined: int
+    seconds: float
+    records_per_second: int
+    state: str
+    doing: str
+    done: str
+    again: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., table: _Optional[str] = ..., target: _Optional[int] = ..., superseded: _Optional[bool] = ..., held: _Optional[str] = ..., waits: _Optional[_Iterable[str]] = ..., findings: _Optional[_Iterable[_Union[JobFinding, _Mapping]]] = ..., read: _Optional[int] = ..., written: _Optional[int] = ..., conflicts: _Optional[int] = ..., quarantined: _Optional[int] = ..., seconds: _Optional[float] = ..., records_per_second: _Optional[int] = ..., state: _Optional[str] = ..., doing: _Optional[str] = ..., done: _Optional[str] = ..., again: _Optional[str] = ...) -> None: ...
+
+class JobFinding(_message.Message):
+    __slots__ = ("what", "count", "examples")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    EXAMPLES_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    count: int
+    examples: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, what: _Optional[str] = ..., count: _Optional[int] = ..., examples: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RollbackRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "to", "evict", "digests", "workers", "dry_run")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    EVICT_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    to: int
+    evict: bool
+    digests: _containers.RepeatedScalarFieldContainer[str]
+    workers: int
+    dry_run: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., to: _Optional[int] = ..., evict: _Optional[bool] = ..., digests: _Optional[_Iterable[str]] = ..., workers: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class RollbackEvent(_message.Message):
+    __slots__ = ("rollback_plan", "rollback_mark", "job_look", "rollback_held", "rolled_back_step", "rollback")
+    ROLLBACK_PLAN_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_MARK_FIELD_NUMBER: _ClassVar[int]
+    JOB_LOOK_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_HELD_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_STEP_FIELD_NUMBER: _ClassVar[int]
+    ROLLBACK_FIELD_NUMBER: _ClassVar[int]
+    rollback_plan: RollbackPlan
+    rollback_mark: RollbackMark
+    job_look: JobLook
+    rollback_held: RollbackHeld
+    rolled_back_step: RolledBackStep
+    rollback: Rollback
+    def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback_mark: _Optional[_Union[RollbackMark, _Mapping]] = ..., job_look: _Optional[_Union[JobLook, _Mapping]] = ..., rollback_held: _Optional[_Union[RollbackHeld, _Mapping]] = ..., rolled_back_step: _Optional[_Union[RolledBackStep, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
+
+class RollbackPlan(_message.Message):
+    __slots__ = ("newest", "steps")
+    NEWEST_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    newest: str
+    steps: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
+    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ...) -> None: ...
+
+class PreviewedRollback(_message.Message):
+    __slots__ = ("number", "label", "summary", "digest", "tenants", "lossy", "tables")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    label: str
+    summary: str
+    digest: str
+    tenants: int
+    lossy: bool
+    tables: _containers.RepeatedCompositeFieldContainer[TableRollbackPreview]
+    def __init__(self, number: _Optional[int] = ..., label: _Optional[str] = ..., summary: _Optional[str] = ..., digest: _Optional[str] = ..., tenants: _Optional[int] = ..., lossy: _Optional[bool] = ..., tables: _Optional[_Iterable[_Union[TableRollbackPreview, _Mapping]]] = ...) -> None: ...
+
+class TableRollbackPreview(_message.Message):
+    __slots__ = ("table", "action", "records", "fields", "indexes")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    INDEXES_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    action: str
+    records: int
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    indexes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., fields: _Optional[_Iterable[str]] = ..., indexes: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RollbackMark(_message.Message):
+    __slots__ = ("label",)
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    def __init__(self, label: _Optional[str] = ...) -> None: ...
+
+class RollbackHeld(_message.Message):
+    __slots__ = ("doing", "hold")
+    DOING_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    doing: str
+    hold: str
+    def __init__(self, doing: _Optional[str] = ..., hold: _Optional[str] = ...) -> None: ...
+
+class RolledBackStep(_message.Message):
+    __slots__ = ("number", "label", "tenants", "lossy", "tables", "milliseconds", "position", "seq")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    LOSSY_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    label: str
+    tenants: int
+    lossy: bool
+    tables: _containers.RepeatedCompositeFieldContainer[TableRollbackPreview]
+    milliseconds: float
+    position: int
+    seq: int
+    def __init__(self, number: _Optional[int] = ..., label: _Optional[str] = ..., tenants: _Optional[int] = ..., lossy: _Optional[bool] = ..., tables: _Optional[_Iterable[_Union[TableRollbackPreview, _Mapping]]] = ..., milliseconds: _Optional[float] = ..., position: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
+
+class Rollback(_message.Message):
+    __slots__ = ("position", "rolled_back", "seq")
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    position: int
+    rolled_back: _containers.RepeatedCompositeFieldContainer[RolledBackStep]
+    seq: int
+    def __init__(self, position: _Optional[int] = ..., rolled_back: _Optional[_Iterable[_Union[RolledBackStep, _Mapping]]] = ..., seq: _Optional[int] = ...) -> None: ...
