@@ -74,6 +74,8 @@ that long."""
 HISTORY_ENTRIES_MAX: Final = 1_024
 """Entries of a table's schema history in one answer, with their schemas: a megabyte or so. Whoever
 wants more asks again from behind the last one."""
+SCHEMA_NAMES_KEPT_MAX: Final = 4_096
+"""Stored table schemas of which a process knows the names: two megabytes or so."""
 HISTORY_ENTRIES_UNASKED: Final = 64
 """The same where the request names no number."""
 

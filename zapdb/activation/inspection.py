@@ -110,9 +110,9 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEnt
     Only the schema history is read: it outlives the table, and contains the table's names.
     """
     logs = _read_logs(connection, tenant)
-    found = [log for log in logs.values() if any(_is_named(entry, name) for entry in log)]
+    found = [log for log in logs.values() if any(entry.is_named(name) for entry in log)]
     if not found:
-        names = {entry.schema.name for log in logs.values() for entry in log}
+        names = {entry.table_name for log in logs.values() for entry in log}
         raise UnknownName(
             "no table has or ever had this name",
             table=name,
@@ -129,13 +129,8 @@ def _find_end(log: Sequence[RevisionEntry], name: str) -> float:
     return max(
         entry.migrated_at if entry.event == "drop" else end
         for entry, end in spans
-        if _is_named(entry, name)
+        if entry.is_named(name)
     )
-
-
-def _is_named(entry: RevisionEntry, name: str) -> bool:
-    # Few snapshots hold the text at all, and reading one takes long.
-    return name.encode() in entry.schema_bytes and entry.schema.name == name
 
 
 def read_log_numbered(connection: Connection, tenant: int, number: int) -> list[RevisionEntry]:

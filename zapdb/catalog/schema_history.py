@@ -24,8 +24,10 @@ from zapdb.catalog import principal, rows
 from zapdb.catalog.schema_events import append_revision_event
 from zapdb.errors import CorruptCatalog
 from zapdb.formats import FormatName, newest
+from zapdb.limits import SCHEMA_NAMES_KEPT_MAX
 from zapdb.log.moments import LaterSql
 from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
+from zapdb.memo import Memo
 from zapdb.migrations import Chain
 from zapdb.printing import one_line, show_moment
 from zapdb.records import decode_prefix
@@ -35,6 +37,8 @@ from zapdb.storage.cells import as_bytes, as_number, checked
 from zapdb.storage.fixed_tables import CHANGES, SCHEMA_HISTORY, RevisionEvent, TenantEvent
 
 COMPRESSION_LEVEL: Final = 9
+_NAMES: Final = Memo[bytes, str](SCHEMA_NAMES_KEPT_MAX)
+"""The names of tables by the bytes of their schemas, as they are stored."""
 ENTRY_COLUMNS: Final = (
     SCHEMA_HISTORY.c.tenant,
     SCHEMA_HISTORY.c.table_number,
@@ -98,6 +102,20 @@ class RevisionEntry:
     @property
     def schema(self) -> TableSchema:
         return read_canonical_bytes(self.schema_bytes)
+
+    @property
+    def table_name(self) -> str:
+        """The table's name in the schema. It is asked of whole logs, and reading a schema takes
+        long."""
+        return _NAMES.get(self.packed, lambda: self.schema.name)
+
+    def is_named(self, name: str) -> bool:
+        """Whether the table has the name in the schema."""
+        known = _NAMES.find(self.packed)
+        if known is not None:
+            return known == name
+        # Few schemas hold the text at all.
+        return name.encode() in self.schema_bytes and self.table_name == name
 
 
 def is_on_chain(entry: RevisionEntry, chain: Chain) -> bool:

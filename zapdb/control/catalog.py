@@ -418,11 +418,20 @@ class _Log:
     def revision(self, entry: RevisionEntry) -> TableRevision:
         return TableRevision(**self._columns(entry))
 
-    def history(self) -> Iterator[FingerprintHistoryEntry]:
+    def history(
+        self, since: int, limit: int, *, descending: bool
+    ) -> Iterator[FingerprintHistoryEntry]:
+        """Up to `limit` entries from a revision on."""
         last: dict[int, int] = {}
+        found: list[tuple[RevisionEntry, int | None, int | None]] = []
         for entry, rolled_back in zip(self.entries, find_rollbacks(self.entries), strict=True):
             returned_to = None if rolled_back is None else last[entry.fingerprint]
             last[entry.fingerprint] = entry.revision
+            if entry.revision >= since:
+                found.append((entry, rolled_back, returned_to))
+        if descending:
+            found.reverse()
+        for entry, rolled_back, returned_to in found[:limit]:
             yield FingerprintHistoryEntry(
                 **self._columns(entry),
                 rollback_from=rolled_back,
@@ -433,7 +442,7 @@ class _Log:
 
     def _columns(self, entry: RevisionEntry) -> dict[str, Any]:
         return {
-            "table": entry.schema.name,
+            "table": entry.table_name,
             "table_number": entry.table_number,
             "revision": entry.revision,
             "fingerprint": format_fingerprint(entry.fingerprint),
@@ -511,10 +520,8 @@ def get_fingerprint_history(
             since=since_generation,
             newest=newest.revision,
         )
-    found = [one for one in log.history() if one.revision >= since_generation]
-    if descending:
-        found.reverse()
-    return iter(found[: min(limit or HISTORY_ENTRIES_UNASKED, HISTORY_ENTRIES_MAX)])
+    most = min(limit or HISTORY_ENTRIES_UNASKED, HISTORY_ENTRIES_MAX)
+    return log.history(since_generation, most, descending=descending)
 
 
 @dataclass(frozen=True, slots=True)
