@@ -223,3 +223,25 @@ def test_other_commands_refuse_a_service_and_list_those_that_it_has() -> None:
         result = run_here([*command, "-d", "grpcs://localhost:1", "--json"])
         assert result.status == 2, result
         assert "catalog list, " in result.error["hint"], result
+
+
+def test_a_stream_that_is_kept_is_read_again_when_the_catalog_has_changed(
+    service: Served, workspace: Workspace, key_file: Path
+) -> None:
+    """By an activation, and by a pruning, which changes no row of the catalog but moves its seq."""
+    workspace.write(2, ADD_COLOR)
+    db = workspace.open()
+    with zapdb.connect(f"grpc://{service.address}", token=token_for(key_file)) as found:
+        found._calls._seen[0] = db.admin.catalog_seq()
+
+        def revisions() -> list[int]:
+            return [one.revision for one in found.catalog.get_fingerprint_history("items")]
+
+        assert revisions() == revisions() == [1, 2]
+        kept = service.server._kept._kept
+        assert any(len(one.messages) == 2 for one in kept.values())
+        command = ["catalog", "prune", "--table", "items", "--keep-last", "1", "--yes"]
+        result = run_here([*command, "-d", workspace.address])
+        assert result.status == 0, result
+        found._calls._seen[0] = db.admin.catalog_seq()
+        assert revisions() == [2]

@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from zapdb.catalog import schema_history
+from zapdb.catalog import rows, schema_history
 from zapdb.catalog.range_revisions import find_ranges_below
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored_migrations import read_chain_state
+from zapdb.catalog.tenants import read_tenant
 from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
 from zapdb.log.pending_changes import count_changes
 from zapdb.past.files.history_manifest import find_first_revision
@@ -141,6 +142,8 @@ def prune(storage: Storage, pruning: Pruning) -> None:
             )
         revisions = [entry.revision for entry in pruning.pruned]
         schema_history.delete_revisions(connection, newest.tenant, newest.table_number, revisions)
+        # The seq moves, since services keep by it what the schema history was.
+        rows.put(connection, read_tenant(connection, newest.tenant))
 
 
 RequirementCheck = Callable[

@@ -145,7 +145,7 @@ METHODS: Final = (
     Method(catalog.get_table, "catalog:read", is_look_up=True),
     Method(catalog.list_key_ranges, "data:read", shows_data=True),
     Method(catalog.get_fingerprint, "catalog:read", is_look_up=True),
-    Method(catalog.get_fingerprint_history, "catalog:read"),
+    Method(catalog.get_fingerprint_history, "catalog:read", is_look_up=True),
     Method(catalog.check_pin, "catalog:read"),
     Method(catalog.compare_revisions, "catalog:read"),
     Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True),

@@ -117,10 +117,14 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """The bytes of an answer to a look-up, as of one seq of the catalog."""
+    """The messages of the answer to a look-up, as of one seq of the catalog."""
 
     seq: int
-    answer: bytes
+    messages: tuple[bytes, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.messages))
 
 
 @dataclass(slots=True)
@@ -137,14 +141,14 @@ class KeptAnswers:
         self._kept = OrderedDict[tuple[str, bytes], KeptAnswer]()
         self._size_bytes = 0
 
-    def find(self, path: str, request: bytes, seq: int) -> bytes | None:
+    def find(self, path: str, request: bytes, seq: int) -> tuple[bytes, ...] | None:
         kept = self._kept.get((path, request))
-        return kept.answer if kept is not None and kept.seq == seq else None
+        return kept.messages if kept is not None and kept.seq == seq else None
 
     def keep(self, path: str, request: bytes, answer: KeptAnswer) -> None:
         self._remove((path, request))
         self._kept[path, request] = answer
-        self._size_bytes += len(answer.answer)
+        self._size_bytes += answer.size_bytes
         while (
             len(self._kept) > SERVICE_ANSWERS_KEPT_MAX
             or self._size_bytes > SERVICE_ANSWERS_SIZE_BYTES_MAX
@@ -154,7 +158,7 @@ class KeptAnswers:
     def _remove(self, name: tuple[str, bytes]) -> None:
         kept = self._kept.pop(name, None)
         if kept is not None:
-            self._size_bytes -= len(kept.answer)
+            self._size_bytes -= kept.size_bytes
 
 
 class Server:
@@ -275,7 +279,8 @@ class Server:
             try:
                 request = await self._receive(method, call, raw, context)
                 if method.is_look_up and isinstance(raw, bytes):
-                    return await self._look_up(method, raw, request)
+                    make = lambda: (self._answer(method, request),)  # noqa: E731 - of this request
+                    return (await self._look_up(method, raw, request, make))[0]
                 await self._see(request.min_seq)
                 async with self._once(method, request, call) as once:
                     if once.answer is None:
@@ -293,6 +298,12 @@ class Server:
             call = incoming_call()
             try:
                 request = await self._receive(method, call, raw, context)
+                if method.is_look_up and isinstance(raw, bytes):
+                    for message in await self._look_up(
+                        method, raw, request, lambda: self._answer_all(method, request)
+                    ):
+                        await context.write(message)
+                    return
                 await self._see(request.min_seq)
                 tenant = self._tenant_row(call.tenant)
                 write = method.answer.write
@@ -391,14 +402,16 @@ class Server:
         owner = "" if self._db._node is None else self._db._node.id
         return keyed.begin(connection, owner, self._db._storage.now_us(connection))
 
-    async def _look_up(self, method: Method, raw: bytes, request: Any) -> bytes:
+    async def _look_up(
+        self, method: Method, raw: bytes, request: Any, make: Callable[[], tuple[bytes, ...]]
+    ) -> tuple[bytes, ...]:
         """The answer as of this process's catalog cache, kept until that moves."""
         await self._see(request.min_seq)
         known = self._known
         found = None if known is None else self._kept.find(method.path, raw, known.seq)
         if found is not None:
             return found
-        made: bytes = await self._do("read", lambda: self._answer(method, request))
+        made: tuple[bytes, ...] = await self._do("read", make)
         if known is not None:
             self._kept.keep(method.path, raw, KeptAnswer(known.seq, made))
         return made
@@ -421,6 +434,11 @@ class Server:
     def _answer(self, method: Method, request: Any) -> bytes:
         message: bytes = method.answer.write(self._start(method, request)).SerializeToString()
         return message
+
+    def _answer_all(self, method: Method, request: Any) -> tuple[bytes, ...]:
+        """All messages of a stream that is kept: the method bounds how many there are."""
+        write = method.answer.write
+        return tuple(write(one).SerializeToString() for one in self._start(method, request))
 
     def _start(self, method: Method, request: Any) -> Any:
         """Call the function of a method, in a worker."""
