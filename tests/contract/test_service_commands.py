@@ -24,10 +24,18 @@ from tests.support import PostgresServer
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.control import catalog, cluster
 from zapdb.control.jobs import listing, showing
-from zapdb.errors import IncompatibleVersion, InvalidValue, LeaseLost, UnknownName
+from zapdb.control.settings import SettingScope
+from zapdb.errors import (
+    IncompatibleVersion,
+    InvalidValue,
+    LeaseLost,
+    NotAllowed,
+    UnknownName,
+    UsageError,
+)
 from zapdb.limits import HISTORY_ENTRIES_MAX
 from zapdb.schema import fingerprint, read_canonical_bytes
-from zapdb.service.client import connected_control
+from zapdb.service.client import Client, connected_control
 from zapdb.service.principals import Grant
 
 COUNTRIES = """\
@@ -419,3 +427,31 @@ def test_who_may_not_see_records_sees_none_of_those_that_block_a_job(
             assert {finding.count for finding in findings} == {1}
             seen.append({bool(finding.examples) for finding in findings})
     assert seen == [{False}, {True}, {True}]
+
+
+def test_settings_are_set_by_who_may_for_a_tenant_or_for_all(
+    served: Served, tmp_path: Path
+) -> None:
+    keys = services.make_keys(tmp_path)
+    of_twin, everywhere = SettingScope(of_tenant=True), SettingScope()
+    with services.served(served.address, keys) as service:
+
+        def connect(tenant: str) -> Client:
+            token = services.token_for(keys, "ci", Grant(tenant, frozenset({"catalog:admin"})))
+            return zapdb.connect(f"grpc://{service.address}", token=token, tenant="twin")
+
+        with connect("twin") as client:
+            done = client.settings.set_setting("convert", "background", of_twin)
+            assert (done.value, done.from_, done.refused) == ("background", "tenant", ())
+            with pytest.raises(NotAllowed):
+                client.settings.set_setting("convert", "background", everywhere)
+            with pytest.raises(NotAllowed):
+                client.settings.unset_setting("convert", everywhere)
+            undone = client.settings.unset_setting("convert", of_twin)
+            assert (undone.value, undone.from_) == ("on_access", "default")
+            assert undone.seq > done.seq
+        with connect("*") as client:
+            assert client.settings.unset_setting("convert", everywhere).from_ == "default"
+            with pytest.raises(UsageError, match="a directory of the machine"):
+                client.settings.set_setting("history_store", str(tmp_path / "h"), everywhere)
+    assert not (tmp_path / "h").exists()

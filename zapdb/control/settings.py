@@ -18,6 +18,7 @@ from zapdb.catalog.settings import (
 )
 from zapdb.catalog.stored_settings import read_settings, write_setting
 from zapdb.control.target import Target
+from zapdb.errors import UsageError
 from zapdb.past.files.wanted_stores import claim_directory, start_wanted_stores
 
 
@@ -90,11 +91,18 @@ class SettingSet(SettingUnset):
 
 
 def set_setting(target: Target, name: str, value: str, scope: SettingScope) -> SettingSet:
-    """Set a setting in a scope. `history_store` begins a history store for each tenant.
+    """Set a setting in a scope. `history_store` begins a history store for each tenant; a service
+    refuses it, since its value is a directory of the machine.
 
     Raises `UnknownName`, `UsageError`, and what beginning a directory of history stores raises.
     """
     setting, found, storage = find_setting(name), find_scope(target, scope), target.storage
+    if setting.takes_directory and target.is_served:
+        raise UsageError(
+            "the value is a directory of the machine, which nobody sets from another one",
+            setting=name,
+            hint="run `zapdb settings set` there, with the address of the database",
+        )
     if setting.takes_directory and found == EVERYWHERE:
         claim_directory(storage, value)
     with storage.transaction(setting.mode) as connection:

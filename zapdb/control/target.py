@@ -42,13 +42,14 @@ class Target:
     whoever made the target closes it.
 
     `shows_values` says of a table whether the caller may see values of its records; of an empty
-    name, whether of those of all tables.
+    name, whether of those of all tables. If it `is_served`, the caller is on another machine.
     """
 
     storage: Storage
     tenant_name: str
     open_database: Callable[[], Database]
     shows_values: Callable[[str], bool] = lambda table: True
+    is_served: bool = False
 
     def require_rows(self) -> None:
         """Raise `PendingMigrations` for a database that is empty or missing."""

@@ -113,6 +113,8 @@ class AsyncSettingsMethods(AsyncMethods):
 
     list_settings = remote_awaited(settings.list_settings)
     get_setting = remote_awaited(settings.get_setting)
+    set_setting = remote_awaited(settings.set_setting)
+    unset_setting = remote_awaited(settings.unset_setting)
 
 
 class AsyncMigrationMethods(AsyncMethods):

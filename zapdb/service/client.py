@@ -222,6 +222,8 @@ class SettingsMethods(Methods):
 
     list_settings = remote(settings.list_settings)
     get_setting = remote(settings.get_setting)
+    set_setting = remote(settings.set_setting)
+    unset_setting = remote(settings.unset_setting)
 
 
 class MigrationMethods(Methods):

@@ -45,7 +45,8 @@ class Method:
     `is_look_up`: the answer is that of the catalog as of one seq, and nothing else, so it is kept
     until the seq moves. `changes`: it changes something, so a repeated call with its idempotency
     key is the same call. `shows_data`: its answer has values of records. `is_live`: each answer of
-    its stream is sent when it is there.
+    its stream is sent when it is there. A request that `concerns_all` tenants needs a grant for
+    all of them.
     """
 
     function: Callable[..., Any]
@@ -54,6 +55,7 @@ class Method:
     changes: bool = False
     shows_data: bool = False
     is_live: bool = False
+    concerns_all: Callable[[Any], bool] = lambda request: False
 
     @cached_property
     def service(self) -> str:
@@ -125,7 +127,8 @@ class Method:
 
     def tenant_of(self, request: Any) -> str | None:
         """Every tenant, if a request concerns all of them; else None."""
-        return EVERY_TENANT if self._may_concern_all and request.all_tenants else None
+        names_all = self._may_concern_all and request.all_tenants
+        return EVERY_TENANT if names_all or self.concerns_all(request) else None
 
     @cached_property
     def request(self) -> MessageConversion:
@@ -138,6 +141,10 @@ class Method:
         """How an answer, or one of a stream, becomes a message, and back."""
         hint = self._hints["return"]
         return message_conversion(get_args(hint)[0] if self.is_stream else hint, self.answer_class)
+
+
+def _is_of_the_database(request: Any) -> bool:
+    return not request.scope.of_tenant
 
 
 METHODS: Final = (
@@ -161,6 +168,8 @@ METHODS: Final = (
     Method(cluster.deregister, "cluster:join", changes=True),
     Method(settings.list_settings, "catalog:read", is_look_up=True),
     Method(settings.get_setting, "catalog:read", is_look_up=True),
+    Method(settings.set_setting, "catalog:admin", changes=True, concerns_all=_is_of_the_database),
+    Method(settings.unset_setting, "catalog:admin", changes=True, concerns_all=_is_of_the_database),
     Method(comparing.check, "migrate:plan"),
     Method(comparing.status, "migrate:plan"),
     Method(comparing.diff, "migrate:plan"),

@@ -450,6 +450,7 @@ class Server:
             tenant,
             lambda: self._db._open_for_tenant(tenant),
             lambda table: caller.may_see(tenant, table),
+            is_served=True,
         )
         return method.function(target, **_read(method, request))
 

@@ -24,23 +24,33 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"zapdb/service/proto/settings.proto\x12\x08zapdb.v1\"]\n\x13ListSettingsRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12%\n\x05scope\x18\x03 \x01(\x0b\x32\x16.zapdb.v1.SettingScope\"i\n\x11GetSettingRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05scope\x18\x04 \x01(\x0b\x32\x16.zapdb.v1.SettingScope\"{\n\x0cSettingScope\x12\x11\n\tof_tenant\x18\x01 \x01(\x08\x12\x12\n\x05table\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x66ield\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05index\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06_tableB\x08\n\x06_fieldB\x08\n\x06_index\"9\n\rSettingValues\x12(\n\x08settings\x18\x01 \x03(\x0b\x32\x16.zapdb.v1.SettingValue\"\x7f\n\x0cSettingValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66rom\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65\x66\x61ult\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t2\x95\x01\n\x08Settings\x12\x46\n\x0cListSettings\x12\x1d.zapdb.v1.ListSettingsRequest\x1a\x17.zapdb.v1.SettingValues\x12\x41\n\nGetSetting\x12\x1b.zapdb.v1.GetSettingRequest\x1a\x16.zapdb.v1.SettingValueb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"zapdb/service/proto/settings.proto\x12\x08zapdb.v1\"x\n\x11SetSettingRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\r\n\x05value\x18\x04 \x01(\t\x12%\n\x05scope\x18\x05 \x01(\x0b\x32\x16.zapdb.v1.SettingScope\"k\n\x13UnsetSettingRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05scope\x18\x04 \x01(\x0b\x32\x16.zapdb.v1.SettingScope\"]\n\x13ListSettingsRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12%\n\x05scope\x18\x03 \x01(\x0b\x32\x16.zapdb.v1.SettingScope\"i\n\x11GetSettingRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04name\x18\x03 \x01(\t\x12%\n\x05scope\x18\x04 \x01(\x0b\x32\x16.zapdb.v1.SettingScope\"{\n\x0cSettingScope\x12\x11\n\tof_tenant\x18\x01 \x01(\x08\x12\x12\n\x05table\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x12\n\x05\x66ield\x18\x03 \x01(\tH\x01\x88\x01\x01\x12\x12\n\x05index\x18\x04 \x01(\tH\x02\x88\x01\x01\x42\x08\n\x06_tableB\x08\n\x06_fieldB\x08\n\x06_index\"9\n\rSettingValues\x12(\n\x08settings\x18\x01 \x03(\x0b\x32\x16.zapdb.v1.SettingValue\"\x7f\n\x0cSettingValue\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66rom\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65\x66\x61ult\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\"\xb3\x01\n\nSettingSet\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66rom\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65\x66\x61ult\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x0b\n\x03seq\x18\x08 \x01(\x04\x12\'\n\x07refused\x18\t \x03(\x0b\x32\x16.zapdb.v1.StoreRefused\";\n\x0cStoreRefused\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\x12\x0c\n\x04text\x18\x03 \x01(\t\"\x8c\x01\n\x0cSettingUnset\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12\x0c\n\x04\x66rom\x18\x03 \x01(\t\x12\x0f\n\x07\x64\x65\x66\x61ult\x18\x04 \x01(\t\x12\x0e\n\x06values\x18\x05 \x03(\t\x12\x0e\n\x06scopes\x18\x06 \x03(\t\x12\x13\n\x0b\x64\x65scription\x18\x07 \x01(\t\x12\x0b\n\x03seq\x18\x08 \x01(\x04\x32\x9d\x02\n\x08Settings\x12\x46\n\x0cListSettings\x12\x1d.zapdb.v1.ListSettingsRequest\x1a\x17.zapdb.v1.SettingValues\x12\x41\n\nGetSetting\x12\x1b.zapdb.v1.GetSettingRequest\x1a\x16.zapdb.v1.SettingValue\x12?\n\nSetSetting\x12\x1b.zapdb.v1.SetSettingRequest\x1a\x14.zapdb.v1.SettingSet\x12\x45\n\x0cUnsetSetting\x12\x1d.zapdb.v1.UnsetSettingRequest\x1a\x16.zapdb.v1.SettingUnsetb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'zapdb.service.proto.settings_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_LISTSETTINGSREQUEST']._serialized_start=48
-  _globals['_LISTSETTINGSREQUEST']._serialized_end=141
-  _globals['_GETSETTINGREQUEST']._serialized_start=143
-  _globals['_GETSETTINGREQUEST']._serialized_end=248
-  _globals['_SETTINGSCOPE']._serialized_start=250
-  _globals['_SETTINGSCOPE']._serialized_end=373
-  _globals['_SETTINGVALUES']._serialized_start=375
-  _globals['_SETTINGVALUES']._serialized_end=432
-  _globals['_SETTINGVALUE']._serialized_start=434
-  _globals['_SETTINGVALUE']._serialized_end=561
-  _globals['_SETTINGS']._serialized_start=564
-  _globals['_SETTINGS']._serialized_end=713
+  _globals['_SETSETTINGREQUEST']._serialized_start=48
+  _globals['_SETSETTINGREQUEST']._serialized_end=168
+  _globals['_UNSETSETTINGREQUEST']._serialized_start=170
+  _globals['_UNSETSETTINGREQUEST']._serialized_end=277
+  _globals['_LISTSETTINGSREQUEST']._serialized_start=279
+  _globals['_LISTSETTINGSREQUEST']._serialized_end=372
+  _globals['_GETSETTINGREQUEST']._serialized_start=374
+  _globals['_GETSETTINGREQUEST']._serialized_end=479
+  _globals['_SETTINGSCOPE']._serialized_start=481
+  _globals['_SETTINGSCOPE']._serialized_end=604
+  _globals['_SETTINGVALUES']._serialized_start=606
+  _globals['_SETTINGVALUES']._serialized_end=663
+  _globals['_SETTINGVALUE']._serialized_start=665
+  _globals['_SETTINGVALUE']._serialized_end=792
+  _globals['_SETTINGSET']._serialized_start=795
+  _globals['_SETTINGSET']._serialized_end=974
+  _globals['_STOREREFUSED']._serialized_start=976
+  _globals['_STOREREFUSED']._serialized_end=1035
+  _globals['_SETTINGUNSET']._serialized_start=1038
+  _globals['_SETTINGUNSET']._serialized_end=1178
+  _globals['_SETTINGS']._serialized_start=1181
+  _globals['_SETTINGS']._serialized_end=1466
 # @@protoc_insertion_point(module_scope)
