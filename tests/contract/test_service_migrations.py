@@ -105,6 +105,7 @@ def place(
             address = ended.enter_context(server.fresh_database(server.prepared))
         for name, files in DIRECTORIES.items():
             write(root / name, files)
+        write_rest(root / "pending", root / "rest")
         run_well("migrate", "up", "-d", address, "-m", str(root / "first"))
         run_well("tenant", "create", "behind", "-d", address)
         run_well("migrate", "up", "-d", address, "-m", str(root / "stored"))
@@ -120,7 +121,16 @@ def write(directory: Path, files: dict[str, str]) -> Path:
     return directory
 
 
+def write_rest(whole: Path, rest: Path) -> None:
+    """The files after the second one, which the lock file names."""
+    run_well("migrate", "check", "--write", "-m", str(whole))
+    lines = (whole / "zapdb.lock").read_text(encoding="utf-8").splitlines(keepends=True)
+    files = {name: text for name, text in ALL.items() if name > "0003"}
+    write(rest, files | {"zapdb.lock": "".join(line for line in lines if "0001" not in line)})
+
+
 COMMANDS = [
+    ("check",),
     ("status",),
     ("status", "--all-tenants"),
     ("status", "--tenant", "behind"),
@@ -131,7 +141,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("directory", [*DIRECTORIES, "missing"])
+@pytest.mark.parametrize("directory", [*DIRECTORIES, "rest", "missing"])
 def test_the_same_is_said_of_the_same_files(
     place: Place, command: tuple[str, ...], directory: str
 ) -> None:

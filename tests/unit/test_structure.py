@@ -58,6 +58,7 @@ HEAVY = {
 """Packages that a function may import, and why they are not imported with the module."""
 
 HEAVY_MODULES = {
+    "zapdb.control.migrations.comparing": "what asks a database, which few checks need",
     "zapdb.database.opening": "all that applications use, which few commands need",
     "zapdb.service.addresses": "grpc",
     "zapdb.service.client": "grpc",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from zapdb.catalog.stored_migrations import StoredMigration, provisional_numbers, source_hash
 from zapdb.errors import Location, MigrationConflict
@@ -23,6 +24,19 @@ class FileComparison:
 
     files_end: int
     pending: tuple[MigrationFile, ...]
+
+
+class StoredPosition(Protocol):
+    """What is stored, and how far a tenant is: a tenant catalog, or that part of one."""
+
+    @property
+    def stored(self) -> Sequence[StoredMigration]: ...
+
+    @property
+    def chain(self) -> Chain: ...
+
+    @property
+    def position(self) -> int: ...
 
 
 def compare_files(
@@ -80,6 +94,15 @@ def require_followed(first: MigrationFile, rows: Mapping[int, StoredMigration]) 
             hint="these files are for another database, or zapdb.lock was edited: restore it from "
             "version control",
         )
+
+
+def find_chain_before(first: MigrationFile, catalog: StoredPosition | None) -> Chain | None:
+    """The stored migrations that a directory with this first file begins after; None if it has all
+    files, or nothing is stored. Raises `MigrationConflict` if the database stores others."""
+    if first.follows is None or catalog is None:
+        return None
+    require_followed(first, {row.number: row for row in catalog.stored})
+    return catalog.chain.up_to(first.number - 1)
 
 
 def resolve_stored(file: MigrationFile, row: StoredMigration, chain: Chain) -> Migration:

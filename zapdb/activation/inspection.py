@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 import sqlalchemy as sa
 
-from zapdb.activation.file_comparison import compare_files, require_followed
+from zapdb.activation.file_comparison import StoredPosition, compare_files, require_followed
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored_migrations import StoredMigration
 from zapdb.errors import MigrationError, UnknownName
-from zapdb.migrations import Chain, MigrationFile, label
+from zapdb.migrations import MigrationFile, label
 from zapdb.storage import Connection
 from zapdb.storage.fixed_tables import MIGRATIONS
 
@@ -33,19 +33,6 @@ class MigrationState:
     name: str
     phase: MigrationPhase
     conflict: MigrationError | None = None
-
-
-class StoredPosition(Protocol):
-    """What is stored, and how far a tenant is: a tenant catalog, or that part of one."""
-
-    @property
-    def stored(self) -> Sequence[StoredMigration]: ...
-
-    @property
-    def chain(self) -> Chain: ...
-
-    @property
-    def position(self) -> int: ...
 
 
 def list_migration_states(

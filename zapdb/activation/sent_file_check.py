@@ -18,8 +18,12 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from zapdb.activation.file_comparison import compare_files, resolve_stored
-from zapdb.activation.inspection import MigrationPhase, MigrationState, list_migration_states
+from zapdb.activation.file_comparison import compare_files, find_chain_before, resolve_stored
+from zapdb.activation.inspection import (
+    MigrationPhase,
+    MigrationState,
+    list_migration_states,
+)
 from zapdb.catalog.stored_migrations import (
     StoredMigration,
     provisional_numbers,
@@ -145,7 +149,12 @@ def run(ready: None, connection: socket.socket, spill: str | None) -> NoReturn:
 def answer(request: Request) -> Iterator[Told]:
     """Raises the errors that the same files have on this machine."""
     if request.asked == "check":
-        found = check_files(request.directory, with_lock=request.with_lock)
+        found = check_files(
+            request.directory,
+            with_lock=request.with_lock,
+            before=find_chain_before(list_files(request.directory)[0], request.stored),
+            numbers=provisional_numbers(),
+        )
         return (ToldCheck(m.number, m.name, m.summary, m.digest) for m in found.migrations)
     files = list_files(request.directory)
     if request.asked == "compare":

@@ -15,8 +15,11 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from zapdb.activation.file_comparison import compare_files
-from zapdb.activation.inspection import MigrationState, StoredPosition, list_migration_states
+from zapdb.activation.file_comparison import StoredPosition, compare_files, find_chain_before
+from zapdb.activation.inspection import (
+    MigrationState,
+    list_migration_states,
+)
 from zapdb.activation.sent_file_check import (
     Asked,
     Request,
@@ -95,13 +98,21 @@ class GivenFiles:
         return to_yaml(migration.changes), to_yaml(migration.rollback)
 
 
-def check_all_files(directory: MigrationDirectory, *, with_lock: bool = True) -> CheckedMigrations:
-    """Check all files, as `zapdb.migrations.check.check_files` does."""
+def check_all_files(
+    directory: MigrationDirectory, catalog: StoredPosition | None, *, with_lock: bool = True
+) -> CheckedMigrations:
+    """Check all files, as `zapdb.migrations.check.check_files` does; a directory may begin after
+    what the catalog stores."""
     if isinstance(directory, Path):
-        return check_files(directory, with_lock=with_lock)
-    told = _ask(Request("check", directory, with_lock=with_lock), ToldCheck)
+        before = find_chain_before(list_files(directory)[0], catalog)
+        numbers = provisional_numbers()
+        return check_files(directory, with_lock=with_lock, before=before, numbers=numbers)
+    request = Request("check", directory, _stored_part(catalog), with_lock=with_lock)
     return CheckedMigrations(
-        tuple(CheckedMigration(one.number, one.name, one.summary, one.digest) for one in told)
+        tuple(
+            CheckedMigration(one.number, one.name, one.summary, one.digest)
+            for one in _ask(request, ToldCheck)
+        )
     )
 
 

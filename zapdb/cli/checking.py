@@ -9,7 +9,7 @@ import typer
 
 from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.connecting import DatabaseOptions
+from zapdb.cli.connecting import ServedDatabaseOptions
 from zapdb.cli.output import Output, format_count
 from zapdb.migrations import list_files
 from zapdb.migrations.check import check_files
@@ -18,7 +18,7 @@ from zapdb.migrations.lockfile import write_lock
 
 
 def migrate_check_command(
-    options: DatabaseOptions,
+    options: ServedDatabaseOptions,
     output: Output,
     migrations: MigrationsOption = None,
     write: Annotated[
@@ -30,18 +30,24 @@ def migrate_check_command(
     Every file must be valid and exhaustive, its rollback and its examples must hold for the records
     that `migrate prove` generates, and `zapdb.lock` must have the digest of each. If the directory
     begins after a stored migration, which `zapdb.lock` names, a database that stores it has to be
-    given.
+    given. A service checks by its own release, what it is sent.
 
     With `--json`: `{migrations: [{number, name, summary, digest}], lock_lines_written}`.
     """
     directory = find_migrations(migrations)
     follows = list_files(directory)[0].follows
-    found = check_files(
-        directory,
-        with_lock=not write,
-        before=options.read_before(directory),
-        numbers=provisional_numbers(),
-    )
+    if options.is_given and options.is_served:
+        from zapdb.control.migrations.comparing import check
+
+        with options.control() as control:
+            found = control.call(check, directory, not write)
+    else:
+        found = check_files(
+            directory,
+            with_lock=not write,
+            before=options.read_before(directory),
+            numbers=provisional_numbers(),
+        )
     checked = format_count(found.migrations[-1].number, "migration")
     if follows is not None:
         checked = f"{format_count(len(found.migrations), 'migration')} after {follows.label}"

@@ -13,7 +13,7 @@ import typer
 
 import zapdb
 from zapdb.activation import TenantCatalog, schema_history_recovery
-from zapdb.activation.file_comparison import require_followed
+from zapdb.activation.file_comparison import find_chain_before
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.cluster.level import check_level
@@ -101,8 +101,7 @@ class DatabaseOptions:
         if first.follows is None or not self.is_given:
             return None
         with self.opened() as (_, catalog):
-            require_followed(first, {row.number: row for row in catalog.stored})
-            return catalog.chain.up_to(first.number - 1)
+            return find_chain_before(first, catalog)
 
     @contextmanager
     def connected(self) -> Iterator[Storage]:

@@ -83,9 +83,9 @@ def test_files_that_begin_after_a_stored_migration_are_read_elsewhere(tmp_path: 
         assert here.files[0].follows is not None
         assert list_states(sent(rest), catalog) == list_states(rest, catalog)
         (rest / "zapdb.lock").write_text("0002_other z1:00\n")
-        for directory in (rest, sent(rest)):
+        for given in (rest, sent(rest)):
             with pytest.raises(MigrationConflict, match="begin after another migration"):
-                read_given(directory, catalog)
+                read_given(given, catalog)
 
 
 def test_what_is_proven_elsewhere_is_not_proven_again(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_what_is_proven_elsewhere_is_not_proven_again(tmp_path: Path) -> None:
         (tmp_path / f"{name}.yaml").write_text(text, encoding="utf-8")
     there = read_given(sent(tmp_path), None, prove=True)
     assert all(m.is_proven for m in there.chain.migrations)
-    checked = check_all_files(sent(tmp_path), with_lock=False)
-    assert checked == check_all_files(tmp_path, with_lock=False)
+    checked = check_all_files(sent(tmp_path), None, with_lock=False)
+    assert checked == check_all_files(tmp_path, None, with_lock=False)
 
 
 BOMB = "a: &a [x, x]\n" + "".join(
@@ -132,8 +132,8 @@ def error_of(work: Callable[[], object]) -> ZapdbError:
 def test_errors_are_those_of_the_same_files_here(files: dict[str, str], tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
-    here = error_of(lambda: check_all_files(tmp_path))
-    there = error_of(lambda: check_all_files(sent(tmp_path)))
+    here = error_of(lambda: check_all_files(tmp_path, None))
+    there = error_of(lambda: check_all_files(sent(tmp_path), None))
     assert (type(there), str(there)) == (type(here), str(here))
     assert there.to_json() == here.to_json()
 
@@ -147,7 +147,7 @@ def test_a_number_that_no_file_has_is_told_before_what_is_wrong(tmp_path: Path) 
 
 def test_files_that_take_too_long_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sent_files, "MIGRATION_CHECK_SECONDS", 0.0001)
-    error = error_of(lambda: check_all_files(sent(write.KEPT)))
+    error = error_of(lambda: check_all_files(sent(write.KEPT), None))
     assert isinstance(error, MigrationLimitExceeded)
     assert error.hint
 

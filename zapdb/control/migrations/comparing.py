@@ -19,8 +19,9 @@ from zapdb.migrations.check import CheckedMigrations
 def check(
     target: Target, directory: MigrationDirectory, with_lock: bool = True
 ) -> CheckedMigrations:
-    """Check files alone; `with_lock` also that `zapdb.lock` has the digest of each."""
-    return check_all_files(directory, with_lock=with_lock)
+    """Check files; `with_lock` also that `zapdb.lock` has the digest of each. What the database
+    stores counts if the directory begins after it."""
+    return check_all_files(directory, target.catalog_if_any(), with_lock=with_lock)
 
 
 @dataclass(frozen=True, slots=True)
