@@ -330,6 +330,8 @@ def test_wrong_texts_and_numbers_of_the_log_are_refused_or_read(
 
 
 EMPTY = {
+    "zapdb_calls": "of a service",
+    "zapdb_requests": "of a service",
     "zapdb_gate": "it never has a row",
     "zapdb_probes": "of processes that work on a job",
     "zapdb_quarantine": "of jobs that met damaged records",
