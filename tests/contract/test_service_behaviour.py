@@ -8,6 +8,8 @@ import signal
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,6 +40,7 @@ from zapdb.errors import (
     ServiceError,
     ServiceUnreachable,
     UnknownName,
+    UsageError,
 )
 from zapdb.limits import SERVICE_REQUEST_SIZE_BYTES_MAX
 from zapdb.service import server as server_module
@@ -365,6 +368,25 @@ class _Showing(grpc.UnaryUnaryClientInterceptor, grpc.StreamStreamClientIntercep
 
     def intercept_stream_stream(self, continuation: Any, details: Any, requests: Any) -> Any:
         return continuation(self._with(details), requests)
+
+
+# Metrics
+
+
+def test_metrics_are_served_to_this_machine(service: Served, client: Any) -> None:
+    client.catalog.list_tables()
+    with service.server.metrics_at("127.0.0.1:0") as address:
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
+            text = answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"http://{address}/", timeout=60)
+        assert 'zapdb_service_call_seconds_count{method="/zapdb.v1.Catalog/ListTables"' in text
+        assert "zapdb_nodes" in text
+        with pytest.raises(UsageError, match="served there"), service.server.metrics_at(address):
+            pass
+    for other in ("0.0.0.0:0", "example.com:0", "127.0.0.1"):
+        with pytest.raises(UsageError, match="on this machine"), service.server.metrics_at(other):
+            pass
 
 
 # The end of a service

@@ -171,6 +171,16 @@ def test_addresses_that_are_refused(address: str, said: str) -> None:
         zapdb.connect(address)
 
 
+def test_an_address_of_the_other_kind_leads_to_what_takes_it() -> None:
+    with pytest.raises(UsageError) as of_database:
+        zapdb.connect("postgresql://app:secret@host/shop")
+    assert "zapdb.open" in of_database.value.hint
+    assert "secret" not in str(of_database.value)
+    with pytest.raises(UsageError) as of_service:
+        zapdb.open("grpcs://host:7427")
+    assert "zapdb.connect" in of_service.value.hint
+
+
 def test_certificates_go_with_tls_and_with_their_key(tmp_path: Path) -> None:
     certificate, key = Authority.make(tmp_path).sign("x")
     with pytest.raises(UsageError, match="are for TLS"):

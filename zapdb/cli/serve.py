@@ -70,26 +70,39 @@ class ListeningOptions:
         return made
 
 
-def serve_command(options: DatabaseOptions, listening: ListeningOptions, output: Output) -> None:
+def serve_command(
+    options: DatabaseOptions,
+    listening: ListeningOptions,
+    output: Output,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="HOST:PORT",
+            help="Serve metrics at http://HOST:PORT/metrics, for an agent on this machine.",
+        ),
+    ] = None,
+) -> None:
     """Serve the catalog, the cluster, migrations, jobs and the past of a database over gRPC, until
     interrupted.
 
     Anything but a loopback address needs TLS and tokens. The key file and the certificates are read
     again when they change. When the service is told to end (SIGTERM), calls under way have 10 s.
 
-    With `--json`: `{address}`, when it listens.
+    With `--json`: `{address, metrics}`, when it listens; `metrics` is null without `--metrics`.
     """
-    asyncio.run(_serve(options.address, listening.checked(), output))
+    asyncio.run(_serve(options.address, listening.checked(), metrics, output))
 
 
-async def _serve(address: str, listening: Listening, output: Output) -> None:
+async def _serve(address: str, listening: Listening, metrics: str | None, output: Output) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with aio.open(address) as db:
         server = Server(db, listening)
-        at = await server.start()
-        output.write(f"serving {db!r} at {at}")
-        output.document({"address": at})
-        await server.serve_until(stopped)
+        with server.metrics_at(metrics) as metrics_at:
+            at = await server.start()
+            output.write(f"serving {db!r} at {at}")
+            output.document({"address": at, "metrics": metrics_at})
+            await server.serve_until(stopped)

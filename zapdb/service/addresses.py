@@ -98,9 +98,11 @@ class ServiceAddress:
             host, port, parts = None, 0, urlsplit("")
         is_whole = host and not (parts.path.strip("/") or parts.query or parts.username)
         if parts.scheme not in ("grpc", "grpcs") or not host or not is_whole:
-            raise UsageError(
-                "this is no address of a service", address=address, hint="grpcs://host:port"
-            )
+            hint = "grpcs://host:port"
+            if parts.scheme.startswith(("sqlite", "postgres")):
+                hint = "zapdb.open(url) opens a database itself"
+            shown = "(not shown)" if "@" in address else address  # it may have a password
+            raise UsageError("this is no address of a service", address=shown, hint=hint)
         is_safe = parts.scheme == "grpcs"
         if not is_safe and not is_loopback(host):
             raise UsageError(

@@ -13,8 +13,9 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
@@ -50,6 +51,7 @@ from zapdb.service.certificates import Certificates
 from zapdb.service.guard import Guard, IncomingCall, for_call, incoming_call
 from zapdb.service.keys import KeyFile
 from zapdb.service.methods import IDEMPOTENCY_KEY, METHODS, Method
+from zapdb.service.metrics_endpoint import serving_metrics
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
 from zapdb.service.sent_directories import SentBounds
 from zapdb.service.status import fail
@@ -233,6 +235,14 @@ class Server:
         if lost is not None:
             raise lost
         await self._call_log.flush()
+
+    def metrics_at(self, address: str | None) -> AbstractContextManager[str | None]:
+        """A block in which the metrics are served at an address, if there is one."""
+        if address is None:
+            return nullcontext()
+        storage = self._db._storage
+        read = partial(self._db.admin.metrics, count_records=False)
+        return serving_metrics(address, read, storage.release_connection)
 
     async def stop(self) -> None:
         """Let no further calls in, and end when those under way have ended, in time."""

@@ -67,10 +67,11 @@ def find_engine(url: URL) -> Engine:
     """Return the storage engine of an address; raises `UsageError` if zapdb has none for it."""
     engine = ENGINES.get(url.drivername)
     if engine is None:
+        is_service = url.drivername in ("grpc", "grpcs")
         raise UsageError(
             "zapdb does not support this kind of database",
             kind=url.drivername,
-            hint=f"give {SCHEMES}",
+            hint="zapdb.connect(address) asks a service" if is_service else f"give {SCHEMES}",
         )
     return engine
 
