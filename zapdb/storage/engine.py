@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy
 from sqlalchemy.engine import URL
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
     from zapdb.storage.pipelined import PipelineQueue
     from zapdb.storage.sequences import DrawnInside
-
-_NO_WATCH: Final = nullcontext()
 
 
 class StorageEngine(ABC):
@@ -175,10 +173,9 @@ class StorageEngine(ABC):
         """Return the error for a turn to write that did not come in time."""
         raise NotImplementedError  # where there are no turns
 
-    def refusing_deadlock(self, connection: Connection) -> AbstractContextManager[object]:
-        """Watch the block, which may wait for an open transaction that only this thread's event
-        loop could end; raises `UsageError` within a second then."""
-        return _NO_WATCH
+    refusing_deadlock: Callable[[Connection], AbstractContextManager[object]] = nullcontext
+    """Watches the block, which may wait for an open transaction that only this thread's event loop
+    could end; raises `UsageError` within a second then. Where nothing waits, nothing is watched."""
 
 
 def _do_nothing(_driver: object) -> None:
