@@ -511,6 +511,8 @@ SERVICE_REQUEST_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 """One message of a request to `zapdb serve`."""
 SERVICE_ANSWER_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One message of an answer."""
+PASTS_KEPT_MAX: Final = 100
+"""Moments of a tenant of which a service keeps what it knows, for those who ask again."""
 ARROW_PART_SIZE_BYTES: Final = 1024 * 1024
 """Bytes of Arrow in one message; more of them save little."""
 SERVICE_TOKENS_REMEMBERED_MAX: Final = 10_000

@@ -7,11 +7,14 @@ number (`#12`), or a bookmark. It is read where the database is, by the database
 from __future__ import annotations
 
 import io
+import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from zapdb.answers import hidden
 from zapdb.catalog.cluster.level import check_level
@@ -31,7 +34,7 @@ from zapdb.control.target import Json, Target
 from zapdb.database import Database, Query
 from zapdb.database.past import Past
 from zapdb.errors import RecordNotFound, UsageError, ZapdbError
-from zapdb.limits import ARROW_PART_SIZE_BYTES
+from zapdb.limits import ARROW_PART_SIZE_BYTES, PASTS_KEPT_MAX
 from zapdb.log.change_log import Bookmark
 from zapdb.past.files.history_manifest import read_store
 from zapdb.past.files.stores import HistoryStatus, read_history_status
@@ -69,6 +72,31 @@ def read_named_moment(db: Database, text: str) -> datetime | int | Bookmark:
             "that `zapdb history moments` shows (#12), or a bookmark",
         )
     return moment
+
+
+_kept_pasts: WeakKeyDictionary[Database, OrderedDict[str, Past]] = WeakKeyDictionary()
+_keeping: Final = threading.Lock()
+
+
+def open_past(db: Database, text: str) -> Past:
+    """The database at the moment that a text names; raises the errors of `db.at`.
+
+    What a text names is the same for ever, but for how long ago something was. And a past holds
+    nothing but what it knows of its tables. So the newest ones are kept for those who ask again.
+    """
+    with _keeping:
+        kept = _kept_pasts.setdefault(db, OrderedDict())
+        found = kept.get(text)
+        if found is not None:
+            kept.move_to_end(text)
+            return found
+    found = db.at(read_named_moment(db, text))
+    if parse_moment(text) is not None:
+        with _keeping:
+            kept[text] = found
+            while len(kept) > PASTS_KEPT_MAX:
+                kept.popitem(last=False)
+    return found
 
 
 def _read_time(text: str) -> datetime | None:
@@ -224,7 +252,7 @@ def fetch_row(
     Raises `RecordNotFound`.
     """
     db = target.open_database()
-    past = db.at(read_named_moment(db, at))
+    past = open_past(db, at)
     schema = past.schema(table)
     record = past.table(table).find(*read_key(schema, key))
     if record is None:
@@ -323,7 +351,7 @@ def list_records(
     `where` is a condition on fields; `order_by` are fields, descending behind a minus.
     """
     db = target.open_database()
-    past = db.at(read_named_moment(db, at))
+    past = open_past(db, at)
     schema = past.schema(table)
     found = past.table(table)
     query = _select(found, schema, where)
@@ -369,7 +397,7 @@ def load_table(
     it. A page is read when the parts of the one before it are taken.
     """
     db = target.open_database()
-    past = db.at(read_named_moment(db, at))
+    past = open_past(db, at)
     found = past.table(table)
     source = found if where is None else _select(found, past.schema(table), where)
     return _write_arrow(past, source.to_arrow(columns or None))
@@ -471,7 +499,7 @@ class PastCatalog:
 def get_catalog(target: Target, at: str) -> PastCatalog:
     """The tables that there were at a moment, and their schemas."""
     db = target.open_database()
-    past = db.at(read_named_moment(db, at))
+    past = open_past(db, at)
     moment, then = past.moment, past._session.then
     return PastCatalog(
         moment.number,
