@@ -489,6 +489,8 @@ SQL_AHEAD_BATCHES_MAX: Final = 8
 """Batches of a table that are sent to a statement's process at a time, after the first ones."""
 SQL_AHEAD_SIZE_BYTES: Final = 4 * 1024 * 1024
 """The same bound by the size of the batches."""
+JOB_WORKERS_MAX: Final = 1024
+"""Threads that one command, or one call of a service, may have work on a job."""
 MIGRATION_CHECK_MEMORY_SIZE_BYTES: Final = 1024 * 1024 * 1024
 """Memory that the process may use which checks and proves the migration files sent to a service."""
 MIGRATION_CHECK_SECONDS: Final = 300.0

@@ -23,7 +23,7 @@ from zapdb.control.migrations.applying import Applied, Up, UpBegun, up
 from zapdb.control.migrations.comparing import check
 from zapdb.control.migrations.planning import Plan
 from zapdb.control.migrations.rolling_back import Rollback, RollbackPlan
-from zapdb.errors import ActivationPending, ConcurrencyError, NotProven
+from zapdb.errors import ActivationPending, ConcurrencyError, InvalidValue, NotProven
 from zapdb.migrations import SentDirectory, SentFile
 from zapdb.service.methods import BY_FUNCTION, IDEMPOTENCY_KEY
 
@@ -306,6 +306,9 @@ def test_a_rollback_is_of_what_was_confirmed(twins: Twins) -> None:
             list(client.migrations.rollback(digests=["z1:00"]))
         plan = next(iter(client.migrations.rollback(to=2, dry_run=True)))
         assert isinstance(plan, RollbackPlan)
+        for workers in (0, 1_000_000):
+            with pytest.raises(InvalidValue, match="so many threads"):
+                list(client.migrations.rollback(workers=workers))
         *_, done = client.migrations.rollback(to=2, digests=[plan.steps[0].digest])
         assert isinstance(done, Rollback)
         assert [step.label for step in done.rolled_back] == ["0004_split_name"]

@@ -13,6 +13,7 @@ import typer
 from zapdb.cli.job_progress import stopping_on_interrupt
 from zapdb.errors import MissingExtra, UsageError
 from zapdb.jobs.job_run import Runner, run_locally
+from zapdb.limits import JOB_WORKERS_MAX
 from zapdb.storage import Storage
 
 EngineName = Literal["local", "spark"]
@@ -33,7 +34,7 @@ class Engine:
         typer.Option(
             "--workers",
             min=1,
-            max=1024,
+            max=JOB_WORKERS_MAX,
             help="Number of threads; by default one per processor, and one on SQLite, which "
             "has a single writer.",
         ),

@@ -13,13 +13,14 @@ from zapdb.catalog.feed import read_seq
 from zapdb.control.job_runs import JobLook, StoppableRunner, run_watched
 from zapdb.control.migrations.applying import run_here
 from zapdb.control.target import Target
-from zapdb.errors import ConcurrencyError, UsageError
+from zapdb.errors import ConcurrencyError, InvalidValue, UsageError
 from zapdb.jobs import Job
 from zapdb.jobs.job_run import JobReport
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.rollback_run import RollbackMark, roll_back_in_steps
 from zapdb.jobs.waiting import SeenBy
+from zapdb.limits import JOB_WORKERS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,10 @@ def rollback(
     `UsageError`, also while live processes use a migration, unless they are to be evicted
     (`evict`).
     """
+    if workers is not None and not 1 <= workers <= JOB_WORKERS_MAX:
+        raise InvalidValue(
+            "a job can't have so many threads", workers=workers, most=JOB_WORKERS_MAX
+        )
     choice = RollbackChoice(to, evict, tuple(digests), dry_run)
     return run_rollback(target, choice, partial(run_here, workers=workers))
 
