@@ -48,6 +48,7 @@ def test_rule_06_what_is_stored_is_applied_no_second_time(rest: Workspace, apply
     with zapdb.open(rest.address, migrations=rest.directory, apply=apply) as db:  # type: ignore[arg-type]  # of the two
         assert db.position == 4
         assert db.applied == ()
+        assert not db._catalog.stored.is_read  # only those from the one before the files on
         assert db.table("items").get(1).weight == 7
     assert dump(rest)["zapdb_migrations"] == before
 

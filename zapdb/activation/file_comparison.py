@@ -11,7 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from zapdb.catalog.stored_migrations import StoredMigration, provisional_numbers, source_hash
+from zapdb.catalog.stored_migrations import (
+    StoredMigration,
+    StoredMigrations,
+    provisional_numbers,
+    source_hash,
+)
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
 from zapdb.migrations.migration import Migration, ReplayAllocator
@@ -49,10 +54,13 @@ def compare_files(
     """
     if not files:
         return FileComparison(0, ())
+    follows = files[0].follows
+    if follows is not None and isinstance(stored, StoredMigrations):
+        stored = stored.list_from(follows.number)
     end = stored[-1].number if stored else 0
     rows = {row.number: row for row in stored}
     start = 0
-    if files[0].follows is not None:
+    if follows is not None:
         require_followed(files[0], rows)
     elif _differ_in_start(files, stored):
         _compare_squash(files, stored, chain)

@@ -137,6 +137,13 @@ class StoredMigrations(Sequence[StoredMigration]):
     def __getitem__(self, at: int | slice) -> StoredMigration | Sequence[StoredMigration]:
         return self._rows[at]
 
+    def list_from(self, number: int) -> Sequence[StoredMigration]:
+        """Return those with this number and higher ones, reading no others if that is enough; all
+        of them if there is none with the number."""
+        if self.is_read:
+            return self
+        return self._storage.read_now(partial(list_from, state=self._state, number=number))
+
     @cached_property
     def _rows(self) -> tuple[StoredMigration, ...]:
         before, self._before = self._before, None
@@ -261,6 +268,22 @@ def list_up_to(
         stored_end=state.stored_end,
         hint="a backup was restored: run the operation again",
     )
+
+
+def list_from(connection: Connection, state: ChainState, number: int) -> list[StoredMigration]:
+    """Return the stored migrations from a number on; all of them, as `list_up_to` does, if they do
+    not begin with it or do not end with the newest of `state`."""
+    mark = connection.storage.placeholder
+    rows = connection.fetch_all(
+        f"{_SELECT} WHERE number >= {mark} AND {has_word_sql(MIGRATIONS.c.state, STORED)}"
+        " ORDER BY number",
+        (number,),
+    )
+    found = [_verify(row) for row in checked(_COLUMNS, rows)]
+    is_whole = [one.number for one in found] == list(range(number, state.stored_end + 1))
+    if is_whole and found and found[-1].id == state.newest_id:
+        return found
+    return list_up_to(connection, state)
 
 
 def _require_whole(found: list[StoredMigration], state: ChainState) -> list[StoredMigration]:
