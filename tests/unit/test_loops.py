@@ -17,6 +17,9 @@ SLEEPS = {
     "past/reading/moment.py": "a time that is over within a second is waited for, once",
     "past/files/follower_run.py": "a throttle: other processes write in the pauses of a pruning",
     "cli/sources/databases.py": "the source is read again at the interval that the operator gave",
+    "control/target.py": "the pace of a stream that is looked at again and again",
+    "service/server.py": "the same on an event loop; a look at the cache, up to a limit",
+    "service/call_log.py": "what waits is written together, at an interval",
 }
 """The modules that may sleep."""
 
@@ -34,6 +37,10 @@ LOOPS = {
     "typed/model_names.py": "makes names without end: a caller takes the first that is free",
     "transfer/mirror/mirror_run.py": WORK,
     "cli/sources/databases.py": WORK,
+    "cli/revisions.py": PAGES,
+    "control/catalog.py": PAGES,
+    "control/jobs/showing.py": "looks at a job until that ends, or its reader does",
+    "service/call_log.py": WORK,
     "imports/json_rows.py": STREAM,
     "tables/arrow.py": PAGES,
     "database/tenant_refresh.py": WORK,
