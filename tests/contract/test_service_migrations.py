@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,13 @@ import grpc
 import pytest
 
 import zapdb
+import zapdb.aio
 from tests.cli.program import ADD_AGE, INDEX_AGE, PEOPLE, SPLIT_NAME, Result, run_here
 from tests.contract.test_service_commands import run_well, settle
 from tests.services import served, serving_process
 from tests.support import PostgresServer
 from tests.unit.activation.test_sent_files import BOMB
-from zapdb.control.migrations.applying import Applied, Up, UpBegun, up
+from zapdb.control.migrations.applying import Applied, Up, UpBegun, UpEvent, up
 from zapdb.control.migrations.comparing import check
 from zapdb.control.migrations.planning import Plan
 from zapdb.control.migrations.rolling_back import Rollback, RollbackPlan
@@ -282,6 +284,30 @@ def test_a_client_that_goes_away_leaves_nothing_half_done(twins: Twins) -> None:
         *_, done = client.migrations.up(directory)
         assert isinstance(done, Up)
         assert done.position == 2
+
+
+def test_a_client_sees_at_once_what_its_stream_has_changed(twins: Twins) -> None:
+    """A look-up is answered from a cache of the catalog, which may be a second old."""
+    with zapdb.connect(twins.service) as client:
+        client.catalog.list_tables()
+        list(client.migrations.up(Path(twins.directory("stored"))))
+        assert client.catalog.list_tables().migration == "0002_add_age"
+        list(client.migrations.rollback())
+        assert client.catalog.list_tables().migration == "0001_people"
+
+
+def test_tasks_have_the_same(twins: Twins) -> None:
+    async def go_up() -> list[UpEvent]:
+        async with zapdb.aio.connect(twins.service) as client:
+            directory = Path(twins.directory("stored"))
+            assert (await client.migrations.status(directory)).pending == 1
+            events = [event async for event in client.migrations.up(directory)]
+            assert (await client.catalog.list_tables()).migration == "0002_add_age"
+            return events
+
+    begun, *_, done = asyncio.run(go_up())
+    assert begun == UpBegun(("0002_add_age",))
+    assert isinstance(done, Up)
 
 
 def test_two_that_go_up_at_once_do_it_once(twins: Twins) -> None:

@@ -71,7 +71,7 @@ def remote_iterated(
         begun = calls.begin(found, args, named)
         try:
             async for message in begun:
-                yield found.answer.read(message)
+                yield calls.note(found, found.answer.read(message))
         except grpc.RpcError as failed:
             raise from_call(failed, str(calls.address)) from None
         finally:

@@ -151,7 +151,8 @@ class RemoteControl:
 
         def answers() -> Iterator[Any]:
             try:
-                yield from map(method.answer.read, begun)
+                for message in begun:
+                    yield self.calls.note(method, method.answer.read(message))
             except grpc.RpcError as failed:
                 raise from_call(failed, str(self.calls.address)) from None
             finally:
