@@ -44,20 +44,24 @@ class LoggedCall:
 
 def write_calls(connection: Connection, calls: Sequence[LoggedCall]) -> None:
     """Write calls, inside a transaction; such a row is never changed."""
-    rows: list[dict[str, Any]] = [
-        {
-            "id": call.id,
-            "called_at": call.called_at,
-            "principal": call.principal,
-            "method": call.method,
-            "tenant_name": call.tenant,
-            "tables": json.dumps(call.tables, ensure_ascii=False),
-            "status": call.status,
-            "duration_us": call.duration_us,
-        }
-        for call in calls
-    ]
-    connection.core_execute(sa.insert(CALLS).values(rows))
+    marks = ", ".join([connection.storage.placeholder] * len(CALLS.columns))
+    columns = ", ".join(CALLS.columns.keys())
+    connection.run_many(
+        f"INSERT INTO zapdb_calls ({columns}) VALUES ({marks})",
+        [
+            (
+                call.id,
+                call.called_at,
+                call.principal,
+                call.method,
+                call.tenant,
+                json.dumps(call.tables, ensure_ascii=False),
+                call.status,
+                call.duration_us,
+            )
+            for call in calls
+        ],
+    )
 
 
 def read_calls(
