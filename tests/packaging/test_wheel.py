@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.program import run_here
+from tests.services import serving_process
+from tests.support import PostgresServer
+
 REPOSITORY = Path(__file__).parents[2]
 BIN = "Scripts" if os.name == "nt" else "bin"
 HAS_COMPILER = shutil.which("cc") is not None
@@ -222,6 +226,63 @@ def install(environment: Path, wheel: Path, cwd: Path) -> None:
         return
     command = [uv, "pip", "install", "--quiet", "--system-certs"]
     run(*command, "--python", environment / BIN / "python", "-c", constraints, wheel, cwd=cwd)
+
+
+ASKED = (
+    ("catalog", "list"),
+    ("catalog", "show", "people"),
+    ("catalog", "fingerprint", "people"),
+    ("catalog", "revisions", "--table", "people"),
+    ("catalog", "show", "nobody"),
+    ("settings", "list"),
+    ("settings", "get", "change_log"),
+    ("jobs", "list"),
+    ("convert", "status"),
+    ("reindex", "status"),
+    ("changes", "followers"),
+    ("history", "status"),
+    ("migrate", "status", "-m", "people_migrations"),
+    ("migrate", "plan", "-m", "people_migrations"),
+)
+
+
+def test_an_installed_client_asks_a_service(
+    pure_wheel: Path, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an environment without a driver of the database: it says what the database says."""
+    environment = create_environment(sys.executable, tmp_path)
+    zapdb = environment / BIN / "zapdb"
+    install(environment, pure_wheel, cwd=tmp_path)
+    asking = [zapdb, "catalog", "list", "-d", "grpc://localhost:1"]
+    without = subprocess.run(asking, cwd=tmp_path, capture_output=True, text=True)
+    assert without.returncode == 1
+    assert "pip install 'zapdb[service]'" in without.stderr
+    install(environment, Path(f"{pure_wheel}[service]"), cwd=tmp_path)
+    migrations = tmp_path / "people_migrations"
+    migrations.mkdir()
+    (migrations / "0001_people.yaml").write_text(MIGRATION, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with postgres.fresh_database(postgres.prepared) as address:
+        up = run_here(["migrate", "up", "-d", address, "-m", migrations.name])
+        assert up.status == 0, up
+        with serving_process(address) as (service, _):
+            for command in ASKED:
+                for form in ([], ["--json"]):
+                    given = [*command, *form, "-d"]
+                    here = run_here([*given, address])
+                    there = subprocess.run(
+                        [zapdb, *given, f"grpc://{service}"],
+                        cwd=tmp_path,
+                        capture_output=True,
+                        text=True,
+                    )
+                    assert settle(there.stdout + there.stderr) == settle(here.out + here.err)
+                    assert there.returncode == here.status, command
+
+
+def settle(text: str) -> str:
+    """Without what takes another time each time."""
+    return re.sub(r"\b[0-9.]+ (ms|s)\b|\"[a-z_]*seconds\": [0-9.e-]+", "…", text)
 
 
 def check_installed(wheel: Path, environment: Path, place: Path) -> None:

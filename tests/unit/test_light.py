@@ -34,14 +34,16 @@ STATUS = f"{VERSION.partition('(')[0]}(['migrate', 'status', '-m', {{0!r}}, '-d'
         ("import zapdb; zapdb.open", EXTRAS | OF_COMMANDS | {"typer"}),
         ("import zapdb.spark.task", (EXTRAS | OF_COMMANDS) - {"pyspark"}),
         ("import zapdb.aio", EXTRAS | OF_COMMANDS | {"typer"}),
+        ("import zapdb; zapdb.connect", (EXTRAS | OF_COMMANDS | {"numpy"}) - {"alembic"}),
+        ("import zapdb.service.server", (EXTRAS | {"numpy"})),
         (VERSION, ALL - {"typer"}),
         (CHECK, EXTRAS | OF_COMMANDS | {"sqlalchemy", "sqlite3"}),
         (WRONG, EXTRAS | OF_COMMANDS),
         (HELP, ALL - {"typer"}),
     ],
     ids=[
-        *("import", "errors", "open", "task of Spark", "aio", "version", "check", "wrong usage"),
-        "help",
+        *("import", "errors", "open", "task of Spark", "aio", "connect", "server", "version"),
+        *("check", "wrong usage", "help"),
     ],
 )
 def test_what_is_not_needed_is_not_loaded(statement: str, unwanted: set[str]) -> None:

@@ -134,7 +134,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "run": "history_store.history_run_command",
             "flush": "history_store.history_flush_command",
             "stop": "history_store.history_stop_command",
-            "status": "history_store.history_status_command",
+            "status": "history_status.history_status_command",
             "verify": "history_upkeep.history_verify_command",
             "rebuild-manifest": "history_upkeep.history_rebuild_command",
             "move": "history_upkeep.history_move_command",

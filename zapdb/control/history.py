@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from zapdb.answers import hidden
@@ -33,11 +33,10 @@ from zapdb.control.records import (
 from zapdb.control.target import Json, Target
 from zapdb.database import Database, Query
 from zapdb.database.past import Past
-from zapdb.errors import RecordNotFound, UsageError, ZapdbError
+from zapdb.errors import MissingExtra, RecordNotFound, UsageError, ZapdbError
 from zapdb.limits import ARROW_PART_SIZE_BYTES, PASTS_KEPT_MAX
 from zapdb.log.change_log import Bookmark
 from zapdb.past.files.history_manifest import read_store
-from zapdb.past.files.stores import HistoryStatus, read_history_status
 from zapdb.past.files.wanted_stores import read_wanted
 from zapdb.past.reading.audit import AuditEntry
 from zapdb.past.reading.difference import RecordDifference
@@ -48,8 +47,12 @@ from zapdb.past.reading.schema_at import TableAt
 from zapdb.past.reading.versions import Version, list_named_versions
 from zapdb.records.cell_format import read_key, record_to_plain
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint
+from zapdb.storage import Connection
 from zapdb.storage.cells import as_time
 from zapdb.tables.queries.conditions import read_condition
+
+if TYPE_CHECKING:
+    from zapdb.past.files.stores import HistoryStatus
 
 
 def read_named_moment(db: Database, text: str) -> datetime | int | Bookmark:
@@ -649,13 +652,22 @@ class Stores:
     tenants: tuple[StoreStatus | StoreProblem, ...]
 
 
+def _read_status(connection: Connection, tenant: int) -> HistoryStatus:
+    """Raises `MissingExtra` where nothing reads files, as where a client of a service runs."""
+    try:
+        from zapdb.past.files.stores import read_history_status
+    except ModuleNotFoundError as missing:
+        raise MissingExtra.named("sql", "pyarrow") from missing
+    return read_history_status(connection, tenant)
+
+
 def list_stores(target: Target, all_tenants: bool = False) -> Stores:
     """What the history store of the tenant holds; or those of all tenants that have one, or are to
     have one. Raises `UsageError` if the tenant has none."""
     if not all_tenants:
         tenant = target.tenant()
         with target.reading() as connection:
-            status = read_history_status(connection, tenant)
+            status = _read_status(connection, tenant)
         return Stores((describe_store(target.tenant_name, status),))
     target.require_rows()
     with target.reading() as connection:
@@ -667,7 +679,7 @@ def list_stores(target: Target, all_tenants: bool = False) -> Stores:
         try:
             with target.reading() as connection:
                 if is_wanted or read_store(connection, one.number) is not None:
-                    status = read_history_status(connection, one.number)
+                    status = _read_status(connection, one.number)
                     found.append(describe_store(one.name, status))
         except ZapdbError as error:
             found.append(StoreProblem(one.name, error.message, str(error)))
