@@ -67,6 +67,7 @@ def test_every_block_of_a_document_runs(document, tmp_path, monkeypatch, request
                 left.close()  # its threads would go on beside all other tests
             if isinstance(left, subprocess.Popen) and left.poll() is None:
                 left.kill()
+                left.communicate()
 
 
 def run_block(document, directory, namespace, language, options, body):
