@@ -10,11 +10,10 @@ from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.contract.test_conversion import COUNT
 from tests.contract.test_conversion import db as db
 from tests.support import Workspace, dump
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.database import Database
 from zapdb.jobs import migration_plan
 from zapdb.jobs.estimate import estimate_jobs
-from zapdb.migrations import list_files, resolve_files
+from zapdb.migrations import NumberAllocator, list_files, resolve_files
 from zapdb.storage import Connection
 from zapdb.tables.writes import convert_records
 
@@ -58,7 +57,7 @@ def test_a_plan_includes_writing_and_leaves_nothing(
     workspace.write(3, ARCHIVE)
     storage, catalog = db._storage, db._catalog
     files = list_files(workspace.directory)[2:]
-    chain = resolve_files(files, catalog.chain, provisional_numbers())
+    chain = resolve_files(files, catalog.chain, NumberAllocator.provisional())
     before, seen = dump(workspace), list[tuple[int, int]]()
 
     def write(connection: Connection, *rest: Any) -> int:
@@ -84,7 +83,7 @@ def test_a_plan_waits_for_no_writer(workspace: Workspace) -> None:
     db.table("items").insert_many({"id": at, "title": f"title {at}"} for at in range(50))
     workspace.write(2, ADD_COLOR)
     chain = resolve_files(
-        list_files(workspace.directory)[1:], db._catalog.chain, provisional_numbers()
+        list_files(workspace.directory)[1:], db._catalog.chain, NumberAllocator.provisional()
     )
     other = workspace.connect()
     with db.transaction():

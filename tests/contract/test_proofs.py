@@ -12,7 +12,6 @@ from tests.support import Workspace, dump, wait_until
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.errors import (
     BlobMissing,
     CorruptRecord,
@@ -23,7 +22,7 @@ from zapdb.errors import (
 from zapdb.expressions import FUNCTIONS
 from zapdb.jobs.sampling import TableSample, prove_with_records
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
-from zapdb.migrations import list_files, resolve_files
+from zapdb.migrations import NumberAllocator, list_files, resolve_files
 from zapdb.migrations.proof_findings import RecordTrace
 from zapdb.migrations.round_trip import RoundTrip
 from zapdb.storage import TransactionMode
@@ -50,7 +49,7 @@ def tenant_catalog_of(place: Workspace) -> TenantCatalog:
 def sample(place: Workspace, count: int = 1_000, seed: int = 0) -> list[TableSample]:
     catalog = tenant_catalog_of(place)
     files = list_files(place.directory)[catalog.chain.end :]
-    chain = resolve_files(files, catalog.chain, provisional_numbers())
+    chain = resolve_files(files, catalog.chain, NumberAllocator.provisional())
     pending = chain.after(catalog.position)
     return prove_with_records(place.connect(), catalog, pending, count, seed)
 

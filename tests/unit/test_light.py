@@ -61,12 +61,12 @@ OF_EACH_COMMAND = {"commands", "did_you_mean_command", "output", "program", "sen
         (HELP, set(), {"catalog", "migrations", "storage"}),
         (
             STATUS,
-            {"configuration", "migration_status", "connecting"},
+            {"addresses", "configuration", "migration_status", "connecting"},
             {"database", "jobs", "past", "tables"},
         ),
         (
             JOBS,
-            {"configuration", "jobs", "connecting"},
+            {"addresses", "configuration", "jobs", "connecting"},
             {"database", "past", "tables"},
         ),
     ],

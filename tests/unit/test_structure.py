@@ -61,6 +61,7 @@ HEAVY_MODULES = {
     "zapdb.control.migrations.comparing": "what asks a database, which few checks need",
     "zapdb.database.opening": "all that applications use, which few commands need",
     "zapdb.service.addresses": "grpc",
+    "zapdb.cli.connecting": "sqlalchemy",
     "zapdb.service.client": "grpc",
     "zapdb.tables.arrow": "pyarrow",
     "zapdb.past.reading.stored_moments": "pyarrow",

@@ -14,11 +14,10 @@ from typing import Protocol
 from zapdb.catalog.stored_migrations import (
     StoredMigration,
     StoredMigrations,
-    provisional_numbers,
     source_hash,
 )
 from zapdb.errors import Location, MigrationConflict
-from zapdb.migrations import Chain, MigrationFile, resolve, resolve_files
+from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve, resolve_files
 from zapdb.migrations.migration import Migration, ReplayAllocator
 from zapdb.migrations.structure_diff import diff_structures
 
@@ -173,7 +172,7 @@ def _require_same_digests(
 class _ReplayedThenCounted(ReplayAllocator):
     def __init__(self, drawn: dict[str, list[int]], migration: int) -> None:
         super().__init__(drawn, migration)
-        self.further = provisional_numbers()
+        self.further = NumberAllocator.provisional()
 
     def allocate(self, kind: str) -> int:
         number = next(self.rest.get(kind, iter(())), None)

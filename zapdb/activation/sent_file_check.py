@@ -26,7 +26,6 @@ from zapdb.activation.inspection import (
 )
 from zapdb.catalog.stored_migrations import (
     StoredMigration,
-    provisional_numbers,
     read_chain,
     source_hash,
 )
@@ -37,6 +36,7 @@ from zapdb.migrations import (
     Chain,
     Migration,
     MigrationFile,
+    NumberAllocator,
     SentDirectory,
     find_file,
     list_files,
@@ -153,7 +153,7 @@ def answer(request: Request) -> Iterator[Told]:
             request.directory,
             with_lock=request.with_lock,
             before=find_chain_before(list_files(request.directory)[0], request.stored),
-            numbers=provisional_numbers(),
+            numbers=NumberAllocator.provisional(),
         )
         return (ToldCheck(m.number, m.name, m.summary, m.digest) for m in found.migrations)
     files = list_files(request.directory)
@@ -175,7 +175,9 @@ def _read(files: list[MigrationFile], request: Request) -> Iterator[ToldFile]:
     stored = request.stored or StoredPart((), 0)
     pending = compare_files(files, list(stored.stored), stored.chain).pending
     wanted = [file for file in pending if request.to is None or file.number <= request.to]
-    added = resolve_files(wanted, stored.chain, provisional_numbers()).after(stored.chain.end)
+    added = resolve_files(wanted, stored.chain, NumberAllocator.provisional()).after(
+        stored.chain.end
+    )
     if request.asked == "read and prove":
         require_proven(added)
     read = _read_stored(files, stored) | {migration.number: migration for migration in added}

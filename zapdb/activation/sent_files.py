@@ -28,7 +28,6 @@ from zapdb.activation.sent_file_check import (
     ToldFile,
     ToldState,
 )
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
@@ -43,6 +42,7 @@ from zapdb.migrations import (
     Migration,
     MigrationDirectory,
     MigrationFile,
+    NumberAllocator,
     ParsedMigration,
     SentDirectory,
     find_file,
@@ -105,7 +105,7 @@ def check_all_files(
     what the catalog stores."""
     if isinstance(directory, Path):
         before = find_chain_before(list_files(directory)[0], catalog)
-        numbers = provisional_numbers()
+        numbers = NumberAllocator.provisional()
         return check_files(directory, with_lock=with_lock, before=before, numbers=numbers)
     request = Request("check", directory, _stored_part(catalog), with_lock=with_lock)
     return CheckedMigrations(
@@ -157,7 +157,7 @@ def read_given(
         chain = catalog.chain
         pending = compare_files(files, list(catalog.stored), chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
-    added = resolve_files(wanted, chain, provisional_numbers())
+    added = resolve_files(wanted, chain, NumberAllocator.provisional())
     if prove:
         require_proven(added.after(chain.end))
     return GivenFiles(files, wanted, added)

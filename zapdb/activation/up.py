@@ -29,7 +29,6 @@ from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.stored_migrations import (
     CounterAllocator,
-    provisional_numbers,
     read_chain_state,
     rolled_back_digests,
     store,
@@ -49,6 +48,7 @@ from zapdb.logs import log_event
 from zapdb.migrations import (
     Migration,
     MigrationFile,
+    NumberAllocator,
     ParsedMigration,
     list_files,
     resolve,
@@ -153,7 +153,7 @@ def apply_files(
             require_schema_changes_allowed(storage.connection(), tenant, also_of_chain=True)
         # All are validated before the first is applied, and before the gate is taken.
         parsed = [file.parse(file.read()) for file in wanted]
-        checked = resolve_all(parsed, catalog.chain, provisional_numbers())
+        checked = resolve_all(parsed, catalog.chain, NumberAllocator.provisional())
         added = checked.after(catalog.chain.end)
         _require_none_rolled_back(added, set() if choice.again else rolled_back)
         require_proven(added)

@@ -223,11 +223,6 @@ class CounterAllocator(NumberAllocator):
         return first
 
 
-def provisional_numbers() -> NumberAllocator:
-    """Draws numbers to validate unstored migrations; they collide with no others."""
-    return NumberAllocator(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
-
-
 def list_stored(connection: Connection, state: ChainState) -> list[StoredMigration]:
     """Return the stored migrations in order; raises `CorruptCatalog` for a damaged one, a gap, or
     an end that differs from the chain's row."""

@@ -7,18 +7,17 @@ from typing import Annotated
 
 import typer
 
-from zapdb.catalog.stored_migrations import provisional_numbers
+from zapdb.cli.addresses import ServedDatabaseAddress
 from zapdb.cli.configuration import MigrationsOption, find_migrations
-from zapdb.cli.connecting import ServedDatabaseOptions
 from zapdb.cli.output import Output, format_count
-from zapdb.migrations import list_files
+from zapdb.migrations import NumberAllocator, list_files
 from zapdb.migrations.check import check_files
 from zapdb.migrations.directory import FILE
 from zapdb.migrations.lockfile import write_lock
 
 
 def migrate_check_command(
-    options: ServedDatabaseOptions,
+    options: ServedDatabaseAddress,
     output: Output,
     migrations: MigrationsOption = None,
     write: Annotated[
@@ -36,17 +35,20 @@ def migrate_check_command(
     """
     directory = find_migrations(migrations)
     follows = list_files(directory)[0].follows
-    if options.is_given and options.is_served:
+    is_served, before = options.is_given and options.is_served, None
+    if is_served or follows is not None:
+        from zapdb.cli.connecting import ServedDatabaseOptions
+
+        opening = ServedDatabaseOptions(**vars(options))
+        before = None if is_served else opening.read_before(directory)
+    if is_served:
         from zapdb.control.migrations.comparing import check
 
-        with options.control() as control:
+        with opening.control() as control:
             found = control.call(check, directory, not write)
     else:
         found = check_files(
-            directory,
-            with_lock=not write,
-            before=options.read_before(directory),
-            numbers=provisional_numbers(),
+            directory, with_lock=not write, before=before, numbers=NumberAllocator.provisional()
         )
     checked = format_count(found.migrations[-1].number, "migration")
     if follows is not None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,8 +18,9 @@ from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.tenants import find_tenant
+from zapdb.cli.addresses import DatabaseAddress, ServedDatabaseAddress, is_service
 from zapdb.cli.commands import load_function
-from zapdb.cli.configuration import find_database, find_tenant_name, read_pyproject
+from zapdb.cli.configuration import find_database, find_tenant_name
 from zapdb.control import Control, LocalControl, Target
 from zapdb.errors import UsageError
 from zapdb.migrations import Chain, list_files
@@ -27,13 +28,6 @@ from zapdb.storage import Storage, TransactionMode, connect, read_storage_versio
 
 if TYPE_CHECKING:
     from zapdb.database import Database
-
-SERVICES: Final = ("grpc://", "grpcs://")
-
-
-def is_service(address: str) -> bool:
-    """Whether an address is that of a service, not of a database."""
-    return address.startswith(SERVICES)
 
 
 def refuse_service(address: str) -> str:
@@ -50,25 +44,8 @@ def refuse_service(address: str) -> str:
 
 
 @dataclass(frozen=True)
-class DatabaseOptions:
+class DatabaseOptions(DatabaseAddress):
     """The database that a command is about."""
-
-    database: Annotated[
-        str | None,
-        typer.Option(
-            "--database",
-            "-d",
-            metavar="URL",
-            envvar="ZAPDB_DATABASE",
-            help="The database, such as sqlite:///todo.db; else `database` under `[tool.zapdb]` "
-            "in ./pyproject.toml.",
-        ),
-    ] = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether a database is named, here or in pyproject.toml."""
-        return self.database is not None or "database" in read_pyproject()
 
     @property
     def address(self) -> str:
@@ -177,38 +154,9 @@ class TenantOptions(DatabaseOptions):
 
 
 @dataclass(frozen=True)
-class ServedDatabaseOptions(DatabaseOptions):
+class ServedDatabaseOptions(ServedDatabaseAddress, DatabaseOptions):
     """The database that a command is about, which may be behind a service (`grpcs://host:port`):
     what the command does are methods of the control plane."""
-
-    token_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--token-file",
-            metavar="FILE",
-            help="The token for a service (grpcs://…); else what ZAPDB_TOKEN holds.",
-        ),
-    ] = None
-    tls_ca: Annotated[
-        Path | None,
-        typer.Option(
-            "--tls-ca",
-            metavar="FILE",
-            help="Authorities of the service's certificate (PEM); else those of the system.",
-        ),
-    ] = None
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option("--tls-cert", metavar="FILE", help="A certificate for the service (PEM)."),
-    ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key (PEM).")
-    ] = None
-
-    @property
-    def is_served(self) -> bool:
-        """Whether a service is asked."""
-        return is_service(find_database(self.database))
 
     @contextmanager
     def control(self) -> Iterator[Control]:

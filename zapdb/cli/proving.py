@@ -11,13 +11,12 @@ import typer
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
 from zapdb.jobs.sampling import TableSample, prove_with_records
-from zapdb.migrations import Migration, list_files, resolve_files
+from zapdb.migrations import Migration, NumberAllocator, list_files, resolve_files
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
 
@@ -57,7 +56,7 @@ def migrate_prove_command(
     """
     directory = find_migrations(migrations)
     before = options.read_before(directory)
-    chain = resolve_files(list_files(directory), before, provisional_numbers())
+    chain = resolve_files(list_files(directory), before, NumberAllocator.provisional())
     proofs = [prove(migration) for migration in chain.after(0 if before is None else before.end)]
     sampled: list[TableSample] = []
     if sample and options.is_given:
@@ -93,7 +92,7 @@ def _try_records(
 def _pending(directory: Path, catalog: TenantCatalog) -> Sequence[Migration]:
     """Return the migrations that are not active yet, stored or not."""
     files = compare_files(list_files(directory), catalog.stored, catalog.chain).pending
-    chain = resolve_files(files, catalog.chain, provisional_numbers())
+    chain = resolve_files(files, catalog.chain, NumberAllocator.provisional())
     return chain.after(catalog.position)
 
 

@@ -26,7 +26,6 @@ from zapdb.activation.up import (
 )
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.nodes import Node
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.errors import (
@@ -38,7 +37,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs.index_rebuilding import list_rebuilds, rebuild_when_opening
-from zapdb.migrations import MigrationFile, list_files, resolve_files
+from zapdb.migrations import MigrationFile, NumberAllocator, list_files, resolve_files
 from zapdb.storage import Storage, TransactionMode
 
 Apply = Literal["never", "auto"]
@@ -123,7 +122,7 @@ def prepare_tenant(
         require_served(catalog, files.served_position, settings.get("served_window"))
     if not pending:
         return catalog, {}
-    resolved = resolve_files(pending, catalog.chain, provisional_numbers())
+    resolved = resolve_files(pending, catalog.chain, NumberAllocator.provisional())
     return catalog, {m.number: m.digest for m in resolved.after(catalog.chain.end)}
 
 

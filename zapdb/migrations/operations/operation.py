@@ -57,6 +57,12 @@ class NumberAllocator:
         self.step = step
         self.migration = migration
 
+    @classmethod
+    def provisional(cls) -> NumberAllocator:
+        """Return one that draws numbers to validate migrations that are not stored; they collide
+        with no others."""
+        return cls(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
+
     def allocate(self, kind: Literal["table", "field", "index", "type", "check"]) -> int:
         number = self.following.get(kind, self.step)
         self.following[kind] = number + self.step

@@ -15,12 +15,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from zapdb.catalog.stored_migrations import provisional_numbers
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, InvalidMigration, InvalidValue, UsageError, ZapdbError
 from zapdb.files import mode_of_directory, require_path, writing_file
 from zapdb.jobs.exclusive import ProgressReporter, noted_as_job
-from zapdb.migrations import Migration
+from zapdb.migrations import Migration, NumberAllocator
 from zapdb.migrations.chain import Chain, MigrationFile, digest_chain, list_files
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.lockfile import lock_lines, write_lock
@@ -397,4 +396,4 @@ def _indent(items: str) -> str:
 
 def _digest(migration: Migration, source: DocumentText) -> str:
     parsed = parse_document(read_document(source), source, migration.number, migration.name)
-    return resolve(parsed, migration.before, provisional_numbers()).digest
+    return resolve(parsed, migration.before, NumberAllocator.provisional()).digest
