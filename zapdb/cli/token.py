@@ -61,6 +61,7 @@ def token_keys_command(
     found = keys.read_keys(file)
     if public is not None:
         keys.write_public(file, public)
+    output = output.beside(public)
     rows = [(key["kid"], key["alg"], key["kty"] == "oct" or "d" in key) for key in found.plain]
     output.table(
         ("key", "algorithm", "signs"),
