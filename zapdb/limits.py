@@ -306,6 +306,8 @@ SPLIT_LOOK_RECORDS: Final = 65_536
 """Records counted in a range to find its middle; of more, the worker keeps half of these."""
 JOB_PRIORITY_MAX: Final = 1_000
 """The highest priority of a job."""
+CATALOG_LOOK_SECONDS: Final = 1.0
+"""How often a watch of a service looks at the catalog."""
 JOB_LOOK_SECONDS: Final = 1.0
 """How often whoever watches a job is told how far it is."""
 JOB_MEASURE_SECONDS_MAX: Final = 60.0

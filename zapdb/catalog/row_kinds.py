@@ -74,6 +74,13 @@ class CatalogRow(Struct, frozen=True, forbid_unknown_fields=True):
         number = getattr(self, "tenant", None)
         return number if isinstance(number, int) else None
 
+    @classmethod
+    def tenant_in(cls, key: str) -> int | None:
+        """The same, as far as the row's key tells it: of a row that was deleted."""
+        if "tenant" not in cls.KEY:
+            return None
+        return int(key.split("/")[cls.KEY.index("tenant")])
+
 
 def row_key(*parts: object) -> str:
     """Return the key of a row, from its parts in the order of `KEY`."""
@@ -126,6 +133,10 @@ class Tenant(CatalogRow, frozen=True):
 
     KIND = "tenant"
     KEY = ("number",)
+
+    @classmethod
+    def tenant_in(cls, key: str) -> int:
+        return int(key)
 
     number: Positive
     name: str
@@ -365,7 +376,11 @@ class SettingRow(CatalogRow, frozen=True):
 
     @property
     def of_tenant(self) -> int | None:
-        tenant, _, _ = self.scope.partition("/")
+        return self.tenant_in(self.key)
+
+    @classmethod
+    def tenant_in(cls, key: str) -> int | None:
+        tenant, _, _ = key.partition("/")
         return int(tenant) if tenant.isdecimal() else None
 
 

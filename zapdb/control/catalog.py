@@ -19,15 +19,23 @@ from zapdb.activation.inspection import find_entry, read_labels, read_log, read_
 from zapdb.activation.pinned_fingerprints import find_in_log
 from zapdb.activation.schema_history_recovery import recover_schema_histories
 from zapdb.answers import hidden
+from zapdb.catalog import rows as rows_of_catalog
 from zapdb.catalog.calls import PAGE_CALLS, read_calls
-from zapdb.catalog.feed import read_seq
-from zapdb.catalog.row_kinds import ConstraintKind, DatasetVersion
+from zapdb.catalog.feed import FeedRow, read_changed_rows, read_seq
+from zapdb.catalog.row_kinds import (
+    KINDS,
+    ChainState,
+    ConstraintKind,
+    DatasetVersion,
+    LevelRow,
+    SettingRow,
+)
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, format_fingerprint
-from zapdb.control.target import Json, Target
+from zapdb.control.target import Json, Target, paced
 from zapdb.datasets import Dataset
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
 from zapdb.jobs.known_revisions import list_range_revisions
-from zapdb.limits import HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_UNASKED
+from zapdb.limits import CATALOG_LOOK_SECONDS, HISTORY_ENTRIES_MAX, HISTORY_ENTRIES_UNASKED
 from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.records import codec_for
 from zapdb.records.cell_format import to_cell
@@ -760,3 +768,77 @@ def list_calls(
         if len(page) < PAGE_CALLS:
             return
         before = page[-1].called_at, page[-1].id
+
+
+# --- the rows of the catalog ---------------------------------------------------------------------
+
+WATCHED_AT_ONCE: Final = 10_000
+"""Rows in one answer."""
+OF_ALL: Final = frozenset({ChainState.KIND, LevelRow.KIND, SettingRow.KIND})
+"""The kinds of rows that concern each tenant, where they are about no single one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRow:
+    """A row of the catalog that was written, or deleted. What it says, other methods answer."""
+
+    seq: int
+    kind: str
+    key: str
+    is_deleted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogChanges:
+    """The rows that have changed since the answer before, each once, in the order of their newest
+    changes. Whoever asks again gives `seq`."""
+
+    seq: int
+    rows: tuple[ChangedRow, ...]
+
+
+@paced(CATALOG_LOOK_SECONDS)
+def watch_catalog(
+    target: Target, after: int = 0, kinds: Sequence[str] = (), all_tenants: bool = False
+) -> Iterator[CatalogChanges]:
+    """What changes in the catalog after a seq, again and again: rows about the tenant, and those
+    about the chain, the level and settings of the database; with `all_tenants` those of all, and
+    of nodes, too. 0 asks for all rows first. `kinds` are the kinds of rows; none given are all.
+
+    An answer without rows says that nothing has changed up to its seq. A deleted job is told to
+    those alone who watch all tenants. Raises `CatalogChangesPurged`, which says from which seq on
+    changes are kept; then ask for all rows. Raises `UnknownName`.
+    """
+    tenant = target.tenant()
+    if unknown := sorted(set(kinds) - set(KINDS)):
+        raise UnknownName(
+            "the catalog has no rows of this kind",
+            kind=", ".join(unknown),
+            kinds=", ".join(sorted(KINDS)),
+        )
+    while True:
+        with target.reading() as connection:
+            seq = read_seq(connection)
+            found = read_changed_rows(connection, after, kinds or None)
+        rows = [
+            ChangedRow(row.seq, row.kind, row.key, row.text is None)
+            for row in found
+            if all_tenants or _concerns(tenant, row)
+        ]
+        for start in range(0, len(rows), WATCHED_AT_ONCE):
+            some = tuple(rows[start : start + WATCHED_AT_ONCE])
+            is_last = start + len(some) == len(rows)
+            yield CatalogChanges(seq if is_last else some[-1].seq, some)
+        if not rows:
+            yield CatalogChanges(seq, ())
+        after = seq
+
+
+def _concerns(tenant: int, row: FeedRow) -> bool:
+    kind = KINDS.get(row.kind)
+    if kind is None:  # of a later release
+        return False
+    of_tenant = kind.tenant_in(row.key)
+    if of_tenant is None and row.text is not None:
+        of_tenant = rows_of_catalog.decode_row(kind, row.key, row.text).of_tenant
+    return of_tenant == tenant or (of_tenant is None and row.kind in OF_ALL)

@@ -92,6 +92,7 @@ class AsyncCatalogMethods(AsyncMethods):
     compare_revisions = remote_awaited(catalog.compare_revisions)
     prune_fingerprint_history = remote_awaited(catalog.prune_fingerprint_history)
     list_calls = remote_iterated(catalog.list_calls)
+    watch_catalog = remote_iterated(catalog.watch_catalog)
 
 
 class AsyncClusterMethods(AsyncMethods):

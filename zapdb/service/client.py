@@ -202,6 +202,7 @@ class CatalogMethods(Methods):
     compare_revisions = remote(catalog.compare_revisions)
     prune_fingerprint_history = remote(catalog.prune_fingerprint_history)
     list_calls = remote(catalog.list_calls)
+    watch_catalog = remote(catalog.watch_catalog)
 
 
 class ClusterMethods(Methods):

@@ -157,6 +157,7 @@ METHODS: Final = (
     Method(catalog.compare_revisions, "catalog:read"),
     Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True),
     Method(catalog.list_calls, "catalog:admin"),
+    Method(catalog.watch_catalog, "catalog:read"),
     Method(cluster.get_status, "cluster:read"),
     Method(cluster.list_nodes, "cluster:read"),
     Method(cluster.list_leases, "cluster:read"),

@@ -470,3 +470,37 @@ class CallLogEntry(_message.Message):
     status: str
     duration_us: int
     def __init__(self, called_at: _Optional[int] = ..., principal: _Optional[str] = ..., method: _Optional[str] = ..., tenant: _Optional[str] = ..., tables: _Optional[_Iterable[str]] = ..., status: _Optional[str] = ..., duration_us: _Optional[int] = ...) -> None: ...
+
+class WatchCatalogRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "after", "kinds", "all_tenants")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    KINDS_FIELD_NUMBER: _ClassVar[int]
+    ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    after: int
+    kinds: _containers.RepeatedScalarFieldContainer[str]
+    all_tenants: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., after: _Optional[int] = ..., kinds: _Optional[_Iterable[str]] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
+
+class CatalogChanges(_message.Message):
+    __slots__ = ("seq", "rows")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    rows: _containers.RepeatedCompositeFieldContainer[ChangedRow]
+    def __init__(self, seq: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[ChangedRow, _Mapping]]] = ...) -> None: ...
+
+class ChangedRow(_message.Message):
+    __slots__ = ("seq", "kind", "key", "is_deleted")
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    IS_DELETED_FIELD_NUMBER: _ClassVar[int]
+    seq: int
+    kind: str
+    key: str
+    is_deleted: bool
+    def __init__(self, seq: _Optional[int] = ..., kind: _Optional[str] = ..., key: _Optional[str] = ..., is_deleted: _Optional[bool] = ...) -> None: ...
