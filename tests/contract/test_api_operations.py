@@ -114,9 +114,13 @@ def test_many_are_fetched_some_hundred_at_a_time(db: Database, monkeypatch) -> N
 
     asked = []
     fetch_all = Connection.fetch_all
-    monkeypatch.setattr(
-        Connection, "fetch_all", lambda *a: asked.append(len(a[2])) or fetch_all(*a)
-    )
+
+    def note_keys(connection: Connection, sql: str, *parameters: Any) -> Any:
+        if "zapdb_records" in sql:
+            asked.append(len(parameters[0]))
+        return fetch_all(connection, sql, *parameters)
+
+    monkeypatch.setattr(Connection, "fetch_all", note_keys)
     found = items.get_many(range(COUNT - 1, -2, -1))
     assert [r and r.id for r in found] == [*range(COUNT - 1, -1, -1), None]
     assert asked == [500, 500, 204]

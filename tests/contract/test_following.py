@@ -168,7 +168,7 @@ def test_rule_30_callbacks_hear_of_whatever_the_process_learns(workspace: Worksp
     assert final["setting", "*/1/*/on_read"].after is None
     with db._storage.transaction(TransactionMode.READ) as connection:
         fed = [
-            (row.kind, row.key, row.is_deleted)
+            (row.kind, row.key, row.text is None)
             for row in feed.read_changed_rows(connection, 1 << 28)
         ]
     assert {(kind, key) for kind, key, is_deleted in fed if is_deleted} >= {

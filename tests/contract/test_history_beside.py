@@ -266,7 +266,9 @@ def test_h10_a_past_is_read_again_from_files_that_took_the_place_of_others(
 ) -> None:
     """They are deleted when they were found, and not opened."""
     db, moment = make_replaced(workspace, tmp_path / "store")
-    before = (PastSession, "find_stored") if way == "records" else (sql_run._Inputs, "offer")
+    before: Any = (
+        (PastSession, "find_stored") if way == "records" else (sql_run._Offer, "add_named")
+    )
     read = getattr(*before)
     monkeypatch.setattr(*before, then(read, lambda: act_beside(workspace, erase_record)))
     assert WAYS[way](db.at(moment)) == KEPT

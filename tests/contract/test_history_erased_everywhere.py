@@ -95,6 +95,7 @@ NEVER = {
     "zapdb_schema_history.migrated_by",
     "zapdb_schema_history.digest",
     "zapdb_schema_history.table_schema",
+    "zapdb_schemas.content",
     "zapdb_blobs.id",
     "zapdb_zones.name",
     "zapdb_ranges.job",

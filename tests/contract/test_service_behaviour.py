@@ -140,7 +140,7 @@ def test_a_token_that_ends_during_a_stream_ends_the_stream(
 def test_a_tenant_that_is_removed_ends_its_streams(
     service: Served, workspace: Workspace, client: Any
 ) -> None:
-    fill_call_log(workspace.connect(), "acme")
+    fill_call_log(workspace.connect(), "acme", 5 * MANY)  # more than what is sent ahead
     found = client.for_tenant("acme").catalog.list_calls()
     next(found)
     workspace.open().admin.remove_tenant("acme")

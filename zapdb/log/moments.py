@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from zapdb.errors import HistoryPurged
 from zapdb.log.change_log import COMMIT_ORDER_MAX, Bookmark, ChangeLog
 from zapdb.log.stamps import Stamp, add_stamp, read_stamp
-from zapdb.storage.cells import as_number, as_text
+from zapdb.storage.cells import as_number, as_text, wrong_counter
 from zapdb.storage.connection import Connection
 
 TABLE_MAX: Final = 2**63 - 1
@@ -188,9 +188,10 @@ class NumberedMoments(Moments):
         return found
 
     def read_watermark(self, connection: Connection) -> int:
-        return as_number(
-            connection.fetch_one("SELECT value FROM zapdb_counters WHERE name = 'change_at'")[0]
-        )
+        found = connection.fetch_one("SELECT value FROM zapdb_counters WHERE name = 'change_at'")
+        if found is None:
+            raise wrong_counter("change_at")
+        return as_number(found[0])
 
     def raise_watermark(self, connection: Connection) -> None:
         connection.run(
