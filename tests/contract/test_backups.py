@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +150,37 @@ def test_rule_29_a_process_that_was_there_when_the_server_was_exchanged_goes_on(
     with workspace.open() as again:
         again.table("items").insert(id=4, title="d")
     assert [m.transaction >> ID_BITS for m in db.change_log.read()][-1] == 2
+
+
+HEADER = "zapdb: 1\nsummary: s\nrollback: inferred\nchanges:\n"
+ADD_A = "add_field: {table: t, field: {name: a, type: integer}, fill: {value: %d}}"
+ADD = "add_field: {table: t, field: {name: %s, type: integer, default: 7}}"
+
+
+def test_a_process_reads_the_whole_chain_of_a_restored_database(tmp_path: Path) -> None:
+    """Two histories have other migrations under one number: none of the former stays in the chain
+    that the process converts by."""
+
+    def write(name: str, *operations: str) -> Path:
+        directory = tmp_path / name
+        directory.mkdir()
+        for number, operation in enumerate(operations, 1):
+            file = directory / f"{number:04d}_m{number}.yaml"
+            file.write_text(f"{HEADER}  - {operation}\n")
+        return directory
+
+    table = "create_table: {table: t, key: [id], fields: [{name: id, type: integer}]}"
+    address, file = f"sqlite:///{tmp_path}/test.db", tmp_path / "test.db"
+    with zapdb.open(address, migrations=write("first", table), apply="auto") as db:
+        db.table("t").insert_many({"id": key} for key in range(3))
+    former = write("former", table, ADD_A % 5, ADD % "c")
+    other = write("other", table, ADD_A % 9, ADD % "c", ADD % "d")
+    with zapdb.open(address) as old, closing(sqlite3.connect(":memory:")) as backup:
+        with closing(sqlite3.connect(file)) as source:
+            source.backup(backup)
+        zapdb.open(address, migrations=former, apply="auto").close()
+        assert old.table("t").get(1).a == 5
+        with closing(sqlite3.connect(file)) as target:
+            backup.backup(target)
+        zapdb.open(address, migrations=other, apply="auto").close()
+        assert old.table("t").get(1).a == 9

@@ -20,6 +20,7 @@ from zapdb.catalog import calls
 from zapdb.catalog.calls import KeyedRequest, LoggedCall, prune_calls, read_calls, write_calls
 from zapdb.control import catalog
 from zapdb.errors import (
+    CommitUnknown,
     ConcurrencyError,
     InvalidValue,
     KeyInUse,
@@ -224,7 +225,8 @@ def test_a_key_is_known_until_its_time_is_over(workspace: Workspace) -> None:
     assert begin(keyed, mine) is None
     with pytest.raises(ConcurrencyError, match="under way"):
         begin(keyed, theirs)  # a live process works on it
-    assert begin(keyed, mine) is None  # it was broken off here
+    with pytest.raises(CommitUnknown, match="broken off"):  # here, since it is not under way
+        begin(keyed, mine)
     with db._storage.transaction(TransactionMode.CATALOG) as connection:
         keyed.end(connection, b"answer")
     assert begin(keyed, theirs) == b"answer"
@@ -234,12 +236,12 @@ def test_a_key_is_known_until_its_time_is_over(workspace: Workspace) -> None:
     assert begin(keyed, theirs, 90_000 * 1_000_000) is None  # 25 hours later
 
 
-def test_what_a_dead_process_began_is_done_again(workspace: Workspace) -> None:
+def test_what_a_dead_process_began_is_not_done_again(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db = workspace.open()
     keyed = KeyedRequest("ci", "k", b"x")
     with db._storage.transaction(TransactionMode.CATALOG) as connection:
         assert keyed.begin(connection, "dead", 0) is None
-        assert keyed.begin(connection, db._node.id, 0) is None
-        with pytest.raises(ConcurrencyError):
-            keyed.begin(connection, "another", 0)
+        for one in (db._node.id, "another"):
+            with pytest.raises(CommitUnknown):
+                keyed.begin(connection, one, 0)

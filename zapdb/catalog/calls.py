@@ -13,7 +13,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from zapdb.catalog.cluster.nodes import list_nodes
-from zapdb.errors import ConcurrencyError, KeyInUse
+from zapdb.errors import CommitUnknown, ConcurrencyError, KeyInUse
 from zapdb.limits import CALL_LOG_CALLS_MAX, REQUEST_KEPT_SECONDS
 from zapdb.storage import Connection
 from zapdb.storage.cells import reading
@@ -120,8 +120,9 @@ class KeyedRequest:
         """Begin the request as the node `owner`, in a transaction of its own; or return the answer,
         if it was answered before.
 
-        Raises `KeyInUse` if the key is that of another request, and `ConcurrencyError` while
-        another process does it: one that is dead does nothing any more, so then it is done again.
+        Raises `KeyInUse` if the key is that of another request, `ConcurrencyError` while another
+        process does it, and `CommitUnknown` if this process does it no more, or the other one is
+        dead: it is never done twice.
         """
         connection.core_execute(
             sa.delete(REQUESTS).where(self._row, REQUESTS.c.expires_at < now_us)
@@ -148,14 +149,12 @@ class KeyedRequest:
         if found and found[0][2] is not None:
             return bytes(found[0][2])
         if found and (found[0][1] == owner or found[0][1] not in _list_alive(connection)):
-            taken = (
-                sa.update(REQUESTS)
-                .where(self._row, REQUESTS.c.owner == found[0][1], REQUESTS.c.answer.is_(None))
-                .values(owner=owner)
-                .returning(REQUESTS.c.key)
+            raise CommitUnknown(
+                "it is not known whether the first call with this idempotency key took effect: it "
+                "was broken off",
+                key=self.key,
+                hint="see what there is now, and give the next call another key",
             )
-            if connection.core_execute(taken).fetchall():
-                return None
         raise ConcurrencyError(
             "the same request is under way",
             key=self.key,
@@ -166,7 +165,7 @@ class KeyedRequest:
         connection.core_execute(sa.update(REQUESTS).where(self._row).values(answer=answer))
 
     def forget(self, connection: Connection) -> None:
-        """Of a request that has failed: the next one with the key may succeed."""
+        """Of a request that was refused: the next one with the key may succeed."""
         connection.core_execute(sa.delete(REQUESTS).where(self._row, REQUESTS.c.answer.is_(None)))
 
 

@@ -244,10 +244,16 @@ def list_up_to(
     after = known[-1].id if known else 0
     mark = connection.storage.placeholder
     rows = connection.fetch_all(
-        f"{_SELECT} WHERE id > {mark} AND id <= {mark} ORDER BY id", (after, state.newest_id)
+        f"{_SELECT} WHERE id >= {mark} AND id <= {mark} ORDER BY id", (after, state.newest_id)
     )
+    read = [_verify(row) for row in checked(_COLUMNS, rows)]
+    if known:
+        # A row is never deleted: without it, the known ones are of another history.
+        if not read or (read[0].id, read[0].digest) != (known[-1].id, known[-1].digest):
+            return list_up_to(connection, state)
+        read = read[1:]
     found = list(known)
-    for migration in map(_verify, checked(_COLUMNS, rows)):
+    for migration in read:
         # It takes the place of one that was rolled back before, and so do those behind that.
         while found and (migration.replaces or found[-1].number >= migration.number):
             found.pop()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from msgspec import structs
+
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.answers import hidden
 from zapdb.catalog import principal
@@ -165,10 +167,12 @@ class JobRun:
             "records_per_second": round(self.rate),
         }
 
-    def describe(self, catalog: TenantCatalog) -> JobOutcome:
-        name = name_job(catalog, self.job)
+    def describe(self, catalog: TenantCatalog, *, shows_values: bool = True) -> JobOutcome:
+        """What is told of it; without examples of records, unless it may show values."""
+        name, told = name_job(catalog, self.job), self.to_json()
+        told["findings"] = show_findings(self.job, shows_values=shows_values)
         return JobOutcome(
-            **self.to_json(),
+            **told,
             state=self.job.state,
             doing=name.doing,
             done=name.done,
@@ -199,6 +203,13 @@ class JobOutcome:
     doing: str = hidden()
     done: str = hidden()
     again: str = hidden()
+
+
+def show_findings(job: Job, *, shows_values: bool) -> tuple[ConstraintFinding, ...]:
+    """What blocks a job; without examples of records, unless it may show values."""
+    if shows_values:
+        return job.findings
+    return tuple(structs.replace(finding, examples=()) for finding in job.findings)
 
 
 def count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:
@@ -288,9 +299,16 @@ class _Running:
 
 
 def run_planned(
-    storage: Storage, catalog: TenantCatalog, jobs: Iterable[Job], make_runner: StoppableRunner
+    storage: Storage,
+    catalog: TenantCatalog,
+    jobs: Iterable[Job],
+    make_runner: StoppableRunner,
+    shows_values: Callable[[str], bool],
 ) -> Iterator[JobLook | JobOutcome]:
-    """Run planned jobs one after the other; yield how far each is, and how it ended."""
+    """Run planned jobs one after the other; yield how far each is, and how it ended.
+
+    `shows_values` says of a table whether values of its records may be told.
+    """
     pauses = BuildPauses()
     for job in by_priority(storage, jobs):
         pauses.wait_before(job)
@@ -299,4 +317,4 @@ def run_planned(
         report, waits = yield from run_watched(storage, job, doing, make_runner)
         run = replace(count_run(job, before, report), waits=tuple(waits.values()))
         pauses.note(run.job, run.seconds)
-        yield run.describe(catalog)
+        yield run.describe(catalog, shows_values=shows_values(job.table_name))

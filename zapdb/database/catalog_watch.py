@@ -144,13 +144,14 @@ class CatalogWatcher:
     ) -> Callable[[], None]:
         """Call back after each change of rows of these kinds, None for all, and of a tenant, None
         for all of them; returns what ends it, safe to repeat. Raises `UnknownName` for a kind."""
-        for kind in kinds or ():
+        wanted = frozenset(KINDS if kinds is None else kinds)
+        for kind in wanted:
             if kind not in KINDS:
                 raise UnknownName(
                     "rows of the catalog have no such kind", kind=kind, kinds=", ".join(KINDS)
                 )
         self.cache(CATALOG_WAIT_SECONDS)  # only changes after this cache are reported
-        subscription = _Subscription(callback, frozenset(KINDS if kinds is None else kinds), tenant)
+        subscription = _Subscription(callback, wanted, tenant)
         self._subscriptions.append(subscription)
 
         def unsubscribe() -> None:
@@ -233,7 +234,7 @@ class CatalogWatcher:
                 if one in self._subscriptions and one.wants(change):
                     try:
                         one.callback(change)
-                    except Exception:
+                    except BaseException:  # one that exits must not end the watch
                         logger.exception("a callback of on_catalog_change failed")
 
 

@@ -87,6 +87,7 @@ class Database(Access):
             context.storage, catalog, context.node, served_position, context.pins
         )
         self._session.settings = read_settings(context.storage.connection(), catalog.tenant)
+        self._subscriptions: list[Callable[[], None]] = []
         self._refresher = TenantRefresher(context.watcher, self._session)
         self._history_threads: HistoryThreads = (
             HistoryThreads(context.storage) if shares is None else shares._history_threads
@@ -355,9 +356,12 @@ class Database(Access):
         process works with it. An exception of the callback is logged. Raises `UnknownName` for a
         kind.
         """
+        self._storage.require_open()
         chosen = (kinds,) if isinstance(kinds, str) else kinds
         tenant = None if all_tenants else self._session.catalog.tenant
-        return self._node_context.watcher.subscribe(callback, chosen, tenant)
+        end = self._node_context.watcher.subscribe(callback, chosen, tenant)
+        self._subscriptions.append(end)
+        return end
 
     def close(self) -> None:
         """Remove this process's registration and close its connections; can be called again.
@@ -368,6 +372,8 @@ class Database(Access):
         if self._storage.pool.is_closed or self._storage.pool.is_inherited:
             return  # in a forked process, the registration and the connections are the parent's
         self._require_no_transaction()
+        for end in self._subscriptions:
+            end()
         self._refresher.stop()
         self._history_threads.stop(None if self._owns_node else self._session.catalog.tenant)
         if not self._owns_node:

@@ -28,7 +28,7 @@ from zapdb.logs import log_event
 from zapdb.metrics import SERVICE_CALLS
 from zapdb.service.keys import KeyFile
 from zapdb.service.methods import BY_PATH, Method
-from zapdb.service.principals import Principal
+from zapdb.service.principals import Principal, Scope
 from zapdb.service.status import fail
 
 if TYPE_CHECKING:  # grpc's own classes have no parameters
@@ -57,6 +57,8 @@ class IncomingCall:
     caller: Principal | None = None
     tenant: str = ""
     tables: tuple[str, ...] = ()
+    needs: tuple[tuple[Scope, str, tuple[str, ...] | None], ...] = ()
+    """The scopes that it was let in with, each with its tenant and tables."""
     status: str = "OK"
 
     @property
@@ -132,14 +134,21 @@ class Guard(ServerInterceptor):
         call.tenant = request.tenant or DEFAULT_TENANT_NAME
         tables = method.tables_of(request)
         call.tables = tables or ()
-        caller.require(method.scope, method.tenant_of(request) or call.tenant, tables)
+        tenant = method.tenant_of(request) or call.tenant
+        call.needs = tuple(
+            (scope, tenant, tables) for scope in (method.scope, *method.further(request))
+        )
+        for need in call.needs:
+            caller.require(*need)
         principal.act_for_task(caller.name)
         return caller
 
     def check_again(self, call: IncomingCall, context: Context) -> None:
         """Raise `NotAuthenticated` if a principal is one no longer: its token is over, or was
-        taken back with its key."""
-        self._identify(call, context)
+        taken back with its key; and `NotAllowed` if it has lost what the call needs."""
+        caller = self._identify(call, context)
+        for need in call.needs:
+            caller.require(*need)
 
     def end(self, call: IncomingCall) -> None:
         for tell in self._on_end:

@@ -56,6 +56,8 @@ class Method:
     shows_data: bool = False
     is_live: bool = False
     concerns_all: Callable[[Any], bool] = lambda request: False
+    further: Callable[[Any], tuple[Scope, ...]] = lambda request: ()
+    """What a request needs besides the scope."""
 
     @cached_property
     def service(self) -> str:
@@ -143,6 +145,15 @@ class Method:
         return message_conversion(get_args(hint)[0] if self.is_stream else hint, self.answer_class)
 
 
+def _always(request: Any) -> bool:
+    """All tenants have one chain of migrations."""
+    return True
+
+
+def _evicting(request: Any) -> tuple[Scope, ...]:
+    return ("cluster:admin",) if request.evict else ()
+
+
 def _is_of_the_database(request: Any) -> bool:
     return not request.scope.of_tenant
 
@@ -197,8 +208,15 @@ METHODS: Final = (
     Method(changes.get_status, "history:read"),
     Method(changes.get_followers, "history:read"),
     Method(changes.list_changes, "data:read", shows_data=True),
-    Method(applying.up, "migrate:apply", changes=True, is_live=True),
-    Method(rolling_back.rollback, "migrate:apply", changes=True, is_live=True),
+    Method(applying.up, "migrate:apply", changes=True, is_live=True, concerns_all=_always),
+    Method(
+        rolling_back.rollback,
+        "migrate:apply",
+        changes=True,
+        is_live=True,
+        concerns_all=_always,
+        further=_evicting,
+    ),
 )
 BY_PATH: Final[Mapping[str, Method]] = {method.path: method for method in METHODS}
 BY_FUNCTION: Final[Mapping[Callable[..., Any], Method]] = {

@@ -34,7 +34,15 @@ from zapdb.catalog import DEFAULT_TENANT_NAME, principal
 from zapdb.catalog.calls import KeyedRequest
 from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
 from zapdb.control import Target, pace_of
-from zapdb.errors import CatalogBehind, InvalidValue, LeaseLost, UnknownName, UsageError, ZapdbError
+from zapdb.errors import (
+    CatalogBehind,
+    ConcurrencyError,
+    InvalidValue,
+    LeaseLost,
+    UnknownName,
+    UsageError,
+    ZapdbError,
+)
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
     IDEMPOTENCY_KEY_LENGTH_MAX,
@@ -73,6 +81,7 @@ STREAMED_AT_ONCE: Final = 256
 """Answers of a stream that a worker makes at a time: no transaction is open between two times."""
 STREAMED_SIZE_BYTES: Final = 1024 * 1024
 """Of such answers: no further one is made at the same time, once there are as many bytes."""
+PORT_MAX: Final = 65_535
 CATALOG_CHECK_SECONDS: Final = 0.02
 DEADLINE_SLACK_SECONDS: Final = 0.25
 """A client's own clock ends a call at its deadline before the one here does."""
@@ -110,7 +119,7 @@ class Listening:
 
     def _is_loopback(self) -> bool:
         host, _, port = self.address.rpartition(":")
-        if not host or not port.isdecimal():
+        if not host or not port.isdecimal() or int(port) > PORT_MAX:
             raise UsageError(
                 "this is no address to listen on", address=self.address, hint="HOST:PORT"
             )
@@ -178,6 +187,8 @@ class Server:
         self._call_log = CallLog(self._db._storage, lambda work: self._do("task", work))
         self._guard = Guard(self._keys, anybody, [self._call_log.note])
         self._kept = KeptAnswers()
+        self._keys_under_way = set[tuple[str, str]]()
+        """The principals and idempotency keys of calls that have not ended."""
         self._was_node = False
         self.grpc = grpc.aio.server(interceptors=[self._guard], options=OPTIONS)
         by_service: dict[str, dict[str, Handler]] = {}
@@ -392,17 +403,28 @@ class Server:
             return
         assert call.caller is not None
         keyed = KeyedRequest(call.caller.name, _checked_key(key), _hash(method, request))
-        known = KnownAnswer(await self._do("task", lambda: self._in_catalog(self._begin, keyed)))
-        if known.answer is not None:
-            yield known
-            return
+        under_way = keyed.principal, keyed.key
+        if under_way in self._keys_under_way:
+            raise ConcurrencyError(
+                "the same request is under way", key=key, hint="ask again: its answer is kept"
+            )
+        self._keys_under_way.add(under_way)
         try:
-            yield known
-        except BaseException:
-            with suppress(ZapdbError):  # then it is done again when this process is gone
-                await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
-            raise
-        await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, known.answer))
+            known = KnownAnswer(
+                await self._do("task", lambda: self._in_catalog(self._begin, keyed))
+            )
+            if known.answer is not None:
+                yield known
+                return
+            try:
+                yield known
+            except ZapdbError:  # of what else ends it, nobody knows what was done by then
+                with suppress(ZapdbError):
+                    await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
+                raise
+            await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, known.answer))
+        finally:
+            self._keys_under_way.discard(under_way)
 
     def _in_catalog(self, work: Callable[..., T], keyed: KeyedRequest, *given: Any) -> T:
         with self._db._storage.transaction(TransactionMode.CATALOG) as connection:

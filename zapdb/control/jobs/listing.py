@@ -13,6 +13,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.answers import hidden
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import ConstraintFinding, Job, JobThrottle
+from zapdb.control.job_runs import show_findings
 from zapdb.control.target import Target
 from zapdb.jobs import control
 from zapdb.jobs import job as stored
@@ -125,16 +126,9 @@ def describe_job(
         "changed_at": job.changed_at,
         "changed_by": job.changed_by,
         "waits": waits,
-        "findings": show_findings(target, job),
+        "findings": show_findings(job, shows_values=target.shows_values(job.table_name)),
         "doing": name_job(catalog, job).doing,
     }
-
-
-def show_findings(target: Target, job: Job) -> tuple[ConstraintFinding, ...]:
-    """What blocks a job; without examples for a caller who may not see records of its table."""
-    if target.shows_values(job.table_name):
-        return job.findings
-    return tuple(structs.replace(finding, examples=()) for finding in job.findings)
 
 
 # --- changes -------------------------------------------------------------------------------------

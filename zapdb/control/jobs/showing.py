@@ -13,7 +13,8 @@ from zapdb.answers import hidden
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.control.jobs.listing import JobSummary, describe_job, show_findings
+from zapdb.control.job_runs import show_findings
+from zapdb.control.jobs.listing import JobSummary, describe_job
 from zapdb.control.target import Target, paced
 from zapdb.datasets import dataset_of
 from zapdb.errors import InvalidValue
@@ -259,7 +260,7 @@ def get_conversion_status(target: Target) -> ConversionStatus:
                 job.id,
                 job.kind,
                 job.table_name,
-                show_findings(target, job),
+                show_findings(job, shows_values=target.shows_values(job.table_name)),
                 progress.quarantined,
                 name_job(catalog, job).doing,
             )

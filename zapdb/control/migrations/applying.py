@@ -7,7 +7,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 
-from zapdb.activation import TenantCatalog
 from zapdb.activation.sent_files import GivenFiles, read_given
 from zapdb.activation.up import (
     AppliedMigration,
@@ -135,7 +134,7 @@ def up(
         others = yield from _migrate_others(storage)
         yield others
     if not no_build:
-        for event in _build_indexes(storage, target.catalog()):
+        for event in _build_indexes(target):
             if isinstance(event, JobOutcome):
                 built.append(event)
             yield event
@@ -182,11 +181,12 @@ def _migrate_others(storage: Storage) -> Generator[TenantsMigrated, None, Tenant
     return TenantsUp(len(results) - len(failed), tuple(failed))
 
 
-def _build_indexes(storage: Storage, catalog: TenantCatalog) -> Iterator[JobLook | JobOutcome]:
+def _build_indexes(target: Target) -> Iterator[JobLook | JobOutcome]:
+    storage, catalog = target.storage, target.catalog()
     if not any(index.needs_build for state in catalog.tables.values() for index in state.indexes):
         return
     jobs = plan_jobs(storage, catalog.tenant, kinds=["index"])
-    yield from run_planned(storage, catalog, jobs, run_here)
+    yield from run_planned(storage, catalog, jobs, run_here, target.shows_values)
 
 
 def run_here(should_stop: Callable[[], bool], workers: int | None = None) -> Runner:
