@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from msgspec import structs
-
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.answers import hidden
 from zapdb.catalog import principal
 from zapdb.catalog.row_kinds import ConstraintFinding
+from zapdb.control.jobs.listing import show_findings
 from zapdb.errors import ConcurrencyError, StorageError
 from zapdb.jobs import Job, Progress, read_progress
 from zapdb.jobs.job import read_job
@@ -203,13 +202,6 @@ class JobOutcome:
     doing: str = hidden()
     done: str = hidden()
     again: str = hidden()
-
-
-def show_findings(job: Job, *, shows_values: bool) -> tuple[ConstraintFinding, ...]:
-    """What blocks a job; without examples of records, unless it may show values."""
-    if shows_values:
-        return job.findings
-    return tuple(structs.replace(finding, examples=()) for finding in job.findings)
 
 
 def count_run(job: Job, before: Progress, report: JobReport | None) -> JobRun:

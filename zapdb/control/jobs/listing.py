@@ -13,7 +13,6 @@ from zapdb.activation import TenantCatalog
 from zapdb.answers import hidden
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import ConstraintFinding, Job, JobThrottle
-from zapdb.control.job_runs import show_findings
 from zapdb.control.target import Target
 from zapdb.jobs import control
 from zapdb.jobs import job as stored
@@ -129,6 +128,13 @@ def describe_job(
         "findings": show_findings(job, shows_values=target.shows_values(job.table_name)),
         "doing": name_job(catalog, job).doing,
     }
+
+
+def show_findings(job: Job, *, shows_values: bool) -> tuple[ConstraintFinding, ...]:
+    """What blocks a job; without examples of records, unless it may show values."""
+    if shows_values:
+        return job.findings
+    return tuple(structs.replace(finding, examples=()) for finding in job.findings)
 
 
 # --- changes -------------------------------------------------------------------------------------

@@ -13,8 +13,7 @@ from zapdb.answers import hidden
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
-from zapdb.control.job_runs import show_findings
-from zapdb.control.jobs.listing import JobSummary, describe_job
+from zapdb.control.jobs.listing import JobSummary, describe_job, show_findings
 from zapdb.control.target import Target, paced
 from zapdb.datasets import dataset_of
 from zapdb.errors import InvalidValue
