@@ -309,7 +309,7 @@ JOB_PRIORITY_MAX: Final = 1_000
 CATALOG_LOOK_SECONDS: Final = 1.0
 """How often a watch of a service looks at the catalog."""
 JOB_LOOK_SECONDS: Final = 1.0
-"""How often whoever watches a job is told how far it is."""
+"""How often a watch of a job tells how far it is."""
 JOB_MEASURE_SECONDS_MAX: Final = 60.0
 """How long a job's rate is measured at most: a worker of the service waits meanwhile."""
 BUILD_PAUSE_SHARE: Final = 0.25

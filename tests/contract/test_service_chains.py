@@ -14,7 +14,7 @@ import zapdb
 from tests.contract.tables import ITEMS
 from tests.services import Served, make_keys, served, token_for
 from tests.support import Workspace
-from zapdb.errors import CommitUnknown, ConcurrencyError, NotAllowed
+from zapdb.errors import CommitUnknown, ConcurrencyError, NotAllowed, NotAuthenticated
 from zapdb.service.principals import EVERY_TENANT, Grant
 
 FIELD = "add_field: {table: items, field: {name: %s, type: string, optional: true}}"
@@ -96,6 +96,23 @@ def test_a_rollback_with_a_key_is_done_once(
         assert all("under way" in str(error) for error in refused)
         assert repr(list(key.migrations.rollback())[-1]) in answers
         assert position(workspace) == 3
+
+
+def test_a_rollback_whose_token_ends_meanwhile_is_not_done_again(
+    service: Served, workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_over(*_: Any) -> None:
+        raise NotAuthenticated("the token is over")
+
+    with connect(service, tmp_path) as client:
+        with monkeypatch.context() as during:
+            during.setattr(service.server._guard, "check_again", is_over)
+            with pytest.raises(NotAuthenticated):
+                list(client.with_key("k").migrations.rollback())
+        before = position(workspace)
+        with pytest.raises(CommitUnknown):
+            list(client.with_key("k").migrations.rollback())
+        assert position(workspace) == before
 
 
 def test_what_blocks_an_index_is_told_without_values_to_those_who_may_see_none(

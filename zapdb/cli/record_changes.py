@@ -86,7 +86,7 @@ def _archived_cells(shape: RecordShape | None, values: Any) -> dict[str, str]:
 
 
 def note_waiting(status: LogStatus) -> None:
-    """Say of when the answer is, if whoever gave it may write nothing: as of the last stamp that
+    """Say of when the answer is, if its process may write nothing: as of the last stamp that
     another process gave."""
     if status.waiting is not None:
         changes = format_count(status.waiting.changes, "change")

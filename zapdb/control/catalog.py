@@ -515,8 +515,8 @@ def get_fingerprint_history(
     """Entries of a table's schema history from the revision `since_generation` on, the oldest
     first.
 
-    At most `limit` of them, which is 64 where it is 0, and at most 1,024: whoever wants more asks
-    again from behind the last one. Raises `UnknownName`; and `InvalidValue` for a revision that is
+    At most `limit` of them, which is 64 where it is 0, and at most 1,024: for more, ask again
+    from behind the last one. Raises `UnknownName`; and `InvalidValue` for a revision that is
     more than 1,024 above the newest.
     """
     log = _read_log(target, table, table_number)

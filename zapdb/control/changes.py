@@ -220,7 +220,7 @@ class WaitingChanges:
 
 @dataclass(frozen=True, slots=True)
 class LogStatus:
-    """Whether changes of some table are recorded; and what answers lack, if whoever answers may
+    """Whether changes of some table are recorded; and what answers lack, if the process may
     only read."""
 
     records: bool

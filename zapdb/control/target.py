@@ -33,13 +33,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _PACE: Final = "zapdb_pace_seconds"
 
 Json = Annotated[Any, "JSON"]
-"""Plain data, whatever is in it: a message has it as a text of JSON."""
+"""Plain data of any shape: a message has it as a text of JSON."""
 
 
 @dataclass(frozen=True)
 class Target:
     """One tenant of a database. `open_database` opens it as applications do, and needs no closing:
-    whoever made the target closes it.
+    the maker of the target closes it.
 
     `shows_values` says of a table whether the caller may see values of its records; of an empty
     name, whether of those of all tables. If it `is_served`, the caller is on another machine.
@@ -108,7 +108,7 @@ def _paced(answers: Iterator[Any], seconds: float) -> Iterator[Any]:
 
 
 def paced(seconds: float) -> Callable[[F], F]:
-    """A method whose stream looks at something again for each of its answers: whoever calls it
+    """A method whose stream looks at something again for each of its answers: the caller
     waits for so long between two, and nothing in the database waits with it."""
 
     def mark(method: F) -> F:

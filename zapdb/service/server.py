@@ -418,9 +418,11 @@ class Server:
                 return
             try:
                 yield known
-            except ZapdbError:  # of what else ends it, nobody knows what was done by then
-                with suppress(ZapdbError):
-                    await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
+            except ZapdbError:
+                # What ends it otherwise, or after its first answer, does not say what was done.
+                if known.answer is None:
+                    with suppress(ZapdbError):
+                        await self._do("task", lambda: self._in_catalog(KeyedRequest.forget, keyed))
                 raise
             await self._do("task", lambda: self._in_catalog(KeyedRequest.end, keyed, known.answer))
         finally:
