@@ -140,16 +140,18 @@ def test_a_token_that_ends_during_a_stream_ends_the_stream(
 def test_a_tenant_that_is_removed_ends_its_streams(
     service: Served, workspace: Workspace, client: Any
 ) -> None:
-    fill_call_log(workspace.connect(), "acme", 5 * MANY)  # more than what is sent ahead
-    found = client.for_tenant("acme").catalog.list_calls()
+    fill_call_log(workspace.connect(), "new", 5 * MANY)  # more than what is sent ahead
+    admin = workspace.open().admin
+    admin.create_tenant("new")  # the server has not seen it when the stream begins
+    found = client.for_tenant("new").catalog.list_calls()
     next(found)
-    workspace.open().admin.remove_tenant("acme")
+    admin.remove_tenant("new")
     seen = service.server._db.admin.catalog_seq()
     service.server._db.admin.wait_for_catalog(seen)
     with pytest.raises(UnknownName, match="removed"):
         list(found)
     with pytest.raises(UnknownName):
-        client.for_tenant("acme").catalog.list_tables()
+        client.for_tenant("new").catalog.list_tables()
 
 
 def test_many_streams_at_once(service: Served, workspace: Workspace, key_file: Path) -> None:

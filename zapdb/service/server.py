@@ -326,34 +326,47 @@ class Server:
                         await context.write(message)
                     return
                 await self._see(request.min_seq)
-                tenant = self._tenant_row(call.tenant)
-                write = method.answer.write
-                pace = pace_of(method.function)
-                at_once = 1 if pace or method.is_live else STREAMED_AT_ONCE
                 async with self._once(method, request, call) as once:
                     if once.answer is not None:
                         await context.write(once.answer)
-                        return
-                    found = await self._do("task", lambda: iter(self._start(method, request)))
-                    try:
-                        while part := await self._do("task", lambda: _take(found, write, at_once)):
-                            for message in part:
-                                if isinstance(message, ZapdbError):
-                                    raise message
-                                once.answer = message
-                                await context.write(message)
-                            self._guard.check_again(call, context)
-                            self._require_tenant(call.tenant, tenant)
-                            await asyncio.sleep(pace)
-                    except BaseException:
-                        await self._close(found)
-                        raise
+                    else:
+                        await self._send(method, request, call, context, once)
             except BaseException as error:
                 await _fail(call, context, error)
             finally:
                 self._guard.end(call)
 
         return send
+
+    async def _send(
+        self,
+        method: Method,
+        request: Any,
+        call: IncomingCall,
+        context: Context,
+        once: KnownAnswer,
+    ) -> None:
+        """Make the answers of a stream and send them, until its tenant is removed."""
+        tenant = await self._find_tenant_row(call.tenant)
+        write, pace = method.answer.write, pace_of(method.function)
+        at_once = 1 if pace or method.is_live else STREAMED_AT_ONCE
+        found = await self._do("task", lambda: iter(self._start(method, request)))
+        try:
+            while part := await self._do("task", lambda: _take(found, write, at_once)):
+                for message in part:
+                    if isinstance(message, ZapdbError):
+                        raise message
+                    once.answer = message
+                    await context.write(message)
+                self._guard.check_again(call, context)
+                self._require_tenant(call.tenant, tenant)
+                await asyncio.sleep(pace)
+            if tenant is not None:  # what was removed with it was not read
+                await self._see_all()
+                self._require_tenant(call.tenant, tenant)
+        except BaseException:
+            await self._close(found)
+            raise
 
     async def _receive(
         self, method: Method, call: IncomingCall, raw: Given, context: Context
@@ -465,6 +478,10 @@ class Server:
             watcher.wake()
             await asyncio.sleep(CATALOG_CHECK_SECONDS)
 
+    async def _see_all(self) -> None:
+        """Wait until this process's catalog cache has all that is committed."""
+        await self._see(await self._do("read", self._db.admin.catalog_seq))
+
     def _answer(self, method: Method, request: Any) -> bytes:
         message: bytes = method.answer.write(self._start(method, request)).SerializeToString()
         return message
@@ -497,6 +514,14 @@ class Server:
         if close is not None:
             with suppress(ZapdbError):  # the service has ended
                 await self._do("task", close)
+
+    async def _find_tenant_row(self, name: str) -> TenantNameRow | None:
+        """None if there is no such tenant; one that was made just now is waited for."""
+        found = self._tenant_row(name)
+        if found is None and self._known is not None:
+            await self._see_all()
+            found = self._tenant_row(name)
+        return found
 
     def _tenant_row(self, name: str) -> TenantNameRow | None:
         known = self._known
