@@ -527,6 +527,12 @@ SERVICE_ANSWERS_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of such answers."""
 SERVICE_DRAIN_SECONDS: Final = 10.0
 """How long calls may go on when a service ends; what is under way then is cancelled."""
+SERVICE_TIMEOUT_SECONDS_MAX: Final = 10 * 365 * 86_400
+"""How long the longest call to a service may be given."""
+SERVICE_KEEPALIVE_SECONDS: Final = 20.0
+"""How often a service and a client ask each other for a sign of life, while a call is under way."""
+SERVICE_KEEPALIVE_WAIT_SECONDS: Final = 20.0
+"""How long they wait for it, before they take the connection for lost."""
 SERVICE_POLL_SECONDS: Final = 1.0
 """How often a service looks whether it was evicted, and whether its key file has changed."""
 CALL_LOG_RETENTION_SECONDS: Final = 90 * 86_400

@@ -29,6 +29,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 import zapdb
 import zapdb.aio
 from tests.contract.tables import ITEMS
+from tests.relay import Upstream, relay
 from tests.services import Served, bearer, make_keys, served, serving_process, token_for
 from tests.support import GUARD_SECONDS, Workspace
 from zapdb.catalog.calls import LoggedCall, write_calls
@@ -43,6 +44,7 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.limits import SERVICE_REQUEST_SIZE_BYTES_MAX
+from zapdb.service import addresses
 from zapdb.service import server as server_module
 from zapdb.service.methods import METHODS, Method
 from zapdb.service.principals import EVERY_TENANT, Grant
@@ -232,6 +234,37 @@ def test_a_statement_ends_with_its_call(
         wait_until(lambda: waiting_statements(workspace) == 0)  # the lock is still there
     wait_until(lambda: len(ended) == 1)
     assert ended == [("ListLeases", "CANCELLED" if leaves else "DEADLINE_EXCEEDED")]
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_who_vanishes_without_a_word_is_found_out(
+    workspace: Workspace, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the client, whose stream ends with an error; and by the service, which ends the stream."""
+    times = {
+        "grpc.keepalive_time_ms": 500,
+        "grpc.keepalive_timeout_ms": 500,
+        "grpc.http2.min_ping_interval_without_data_ms": 100,
+        "grpc.http2.min_recv_ping_interval_without_data_ms": 100,
+    }
+    for module in (addresses, server_module):
+        quick = tuple((name, times.get(name, value)) for name, value in module.OPTIONS)
+        assert quick != module.OPTIONS
+        monkeypatch.setattr(module, "OPTIONS", quick)
+    workspace.write(1, ITEMS)
+    workspace.open()
+    with served(workspace.address, key_file) as service:
+        host, _, port = service.address.rpartition(":")
+        ended = ended_calls(service)
+        with relay(Upstream(host, int(port))) as between:
+            address = f"grpc://127.0.0.1:{between.port}"
+            with zapdb.connect(address, token=token_for(key_file)) as found:
+                watch = found.catalog.watch_catalog()
+                next(watch)
+                between.delay(3600)
+                with pytest.raises(ServiceUnreachable):
+                    list(watch)
+                wait_until(lambda: ended == [("WatchCatalog", "CANCELLED")])
 
 
 def test_a_seq_that_never_comes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from tests.support import Workspace
 from zapdb.cli.served_commands import list_served_commands
 from zapdb.control import catalog
 from zapdb.errors import (
+    CallTimedOut,
     NotAllowed,
     NotAuthenticated,
     ServiceUnreachable,
@@ -255,3 +256,41 @@ def test_a_stream_that_is_kept_is_read_again_when_the_catalog_has_changed(
         assert result.status == 0, result
         found._calls._seen[0] = db.admin.catalog_seq()
         assert revisions() == [2]
+
+
+def test_a_call_may_be_given_a_time(service: Served, key_file: Path) -> None:
+    """A watch has no end, so it takes all of it."""
+    address, token = f"grpc://{service.address}", token_for(key_file)
+    with zapdb.connect(address, token=token, timeout_seconds=0.5) as found:
+        with pytest.raises(CallTimedOut, match="did not answer") as caught:
+            list(found.catalog.watch_catalog())
+        assert isinstance(caught.value, TimeoutError)
+        with pytest.raises(CallTimedOut):
+            list(found.for_tenant("acme").with_timeout(0.2).catalog.watch_catalog())
+        assert next(found.with_timeout(None).catalog.watch_catalog())
+        assert found.with_timeout(60).catalog.list_tables().tables
+
+    async def ask() -> None:
+        async with zapdb.aio.connect(address, token=token, timeout_seconds=0.5) as found:
+            with pytest.raises(CallTimedOut):
+                [one async for one in found.catalog.watch_catalog()]
+            assert (await found.with_timeout(60).catalog.list_tables()).tables
+
+    asyncio.run(ask())
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e300])
+def test_no_call_is_given_a_time_that_is_none(seconds: float) -> None:
+    with pytest.raises(UsageError, match="no time that a call may take"):
+        zapdb.connect("grpc://localhost:1", timeout_seconds=seconds)
+
+    async def connect() -> None:
+        with pytest.raises(UsageError, match="no time that a call may take"):
+            zapdb.aio.connect("grpc://localhost:1", timeout_seconds=seconds)
+
+    asyncio.run(connect())
+
+
+def test_a_client_for_tasks_belongs_to_an_event_loop() -> None:
+    with pytest.raises(UsageError, match="no event loop runs here"):
+        zapdb.aio.connect("grpc://localhost:1")

@@ -80,6 +80,7 @@
     │   └── DatabaseReplaced               the open SQLite file was moved, deleted or replaced
     ├── ServiceError                       a service answered with an error of another release
     │   ├── ServiceUnreachable (ConnectionError) no service answers at the address
+    │   ├── CallTimedOut (TimeoutError)    it did not answer in the time that it was given
     │   ├── NotAuthenticated (PermissionError) the service does not know who calls
     │   ├── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
     │   └── KeyInUse                       another request has the same idempotency key
@@ -140,6 +141,7 @@ from zapdb.errors.migration_errors import (
     Violation,
 )
 from zapdb.errors.running_errors import (
+    CallTimedOut,
     CatalogBehind,
     CatalogChanged,
     CatalogChangesPurged,
@@ -194,6 +196,7 @@ __all__ = [
     "REFUSED",
     "ActivationPending",
     "BlobMissing",
+    "CallTimedOut",
     "CatalogBehind",
     "CatalogChanged",
     "CatalogChangesPurged",

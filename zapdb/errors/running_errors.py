@@ -130,10 +130,18 @@ class ServiceError(ZapdbError):
 
 
 class ServiceUnreachable(ServiceError, ConnectionError):
-    """No service answers at the address, or not in time."""
+    """No service answers at the address, or the connection to it was lost."""
 
     code = "service.unreachable"
     rpc_status = "UNAVAILABLE"
+
+
+class CallTimedOut(ServiceError, TimeoutError):
+    """The service did not answer within `timeout_seconds`; what the call did in the database is
+    stopped. Whether one that changes something has taken effect is not known."""
+
+    code = "service.timed_out"
+    rpc_status = "DEADLINE_EXCEEDED"
 
 
 class NotAuthenticated(ServiceError, PermissionError):

@@ -12,7 +12,12 @@ from urllib.parse import urlsplit
 import grpc
 
 from zapdb.errors import UsageError
-from zapdb.limits import SERVICE_ANSWER_SIZE_BYTES_MAX, SERVICE_REQUEST_SIZE_BYTES_MAX
+from zapdb.limits import (
+    SERVICE_ANSWER_SIZE_BYTES_MAX,
+    SERVICE_KEEPALIVE_SECONDS,
+    SERVICE_KEEPALIVE_WAIT_SECONDS,
+    SERVICE_REQUEST_SIZE_BYTES_MAX,
+)
 from zapdb.service.keys import require_private
 
 PORT: Final = 7427
@@ -23,6 +28,10 @@ OPTIONS: Final = (
     ("grpc.max_receive_message_length", SERVICE_ANSWER_SIZE_BYTES_MAX),
     ("grpc.max_metadata_size", ERROR_SIZE_BYTES_MAX),
     ("grpc.absolute_max_metadata_size", ERROR_SIZE_BYTES_MAX),
+    # While a call waits: a service that vanished without a word would be waited for for ever.
+    ("grpc.keepalive_time_ms", int(SERVICE_KEEPALIVE_SECONDS * 1000)),
+    ("grpc.keepalive_timeout_ms", int(SERVICE_KEEPALIVE_WAIT_SECONDS * 1000)),
+    ("grpc.http2.max_pings_without_data", 0),  # any number of them
 )
 
 

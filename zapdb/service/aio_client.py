@@ -6,6 +6,7 @@ async with zapdb.aio.connect("grpcs://db.example.com:7427") as client:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from functools import wraps
 from pathlib import Path
@@ -25,6 +26,7 @@ from zapdb.control import (
 )
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import applying, comparing, planning, rolling_back
+from zapdb.errors import UsageError
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
 from zapdb.service.client import connect as connect_here
@@ -200,6 +202,11 @@ class AsyncClient:
         idempotency key within 24 hours, it is the same call, and is answered as before."""
         return AsyncClient(self._calls.with_key(key))
 
+    def with_timeout(self, seconds: float | None) -> AsyncClient:
+        """Return the same service for calls that may take so long, streams as a whole; None is as
+        long as it takes. What takes longer is stopped in the database, and `CallTimedOut`."""
+        return AsyncClient(self._calls.with_timeout(seconds))
+
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""
         await self._calls.channel.close()
@@ -214,10 +221,18 @@ def connect(
     tls_ca: str | Path | None = None,
     tls_cert: str | Path | None = None,
     tls_key: str | Path | None = None,
+    timeout_seconds: float | None = None,
 ) -> AsyncClient:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "no event loop runs here, to which the connection could belong",
+            hint="call zapdb.aio.connect in a coroutine; zapdb.connect needs no event loop",
+        ) from None
     access = ServiceAccess.given(token, token_file, tls_ca, tls_cert, tls_key)
     found = ServiceAddress.read(address, access)
-    return AsyncClient(Calls(found, found.connect(grpc.aio), tenant))
+    return AsyncClient(Calls(found, found.connect(grpc.aio), tenant, timeout_seconds))
 
 
 connect.__doc__ = told_for_tasks(connect_here.__doc__ or "")

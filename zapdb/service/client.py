@@ -35,6 +35,7 @@ from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import applying, comparing, planning, rolling_back
 from zapdb.errors import UsageError
+from zapdb.limits import SERVICE_TIMEOUT_SECONDS_MAX
 from zapdb.migrations import SentDirectory
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.methods import BY_FUNCTION, IDEMPOTENCY_KEY, Method
@@ -48,10 +49,17 @@ A = TypeVar("A")
 class Calls:
     """What calls of one client have in common, whatever waits for their answers."""
 
-    def __init__(self, address: ServiceAddress, channel: Any, tenant_name: str) -> None:
+    def __init__(
+        self,
+        address: ServiceAddress,
+        channel: Any,
+        tenant_name: str,
+        timeout_seconds: float | None = None,
+    ) -> None:
         self.address = address
         self.channel = channel
         self.tenant_name = tenant_name
+        self._timeout_seconds = _checked_timeout(timeout_seconds)
         self._key: str | None = None
         self._metadata = address.metadata()
         self._reads_token = address.access.token_file is not None  # which may get another one
@@ -68,6 +76,11 @@ class Calls:
     def with_key(self, key: str) -> Calls:
         made = copy(self)
         made._key = key
+        return made
+
+    def with_timeout(self, seconds: float | None) -> Calls:
+        made = copy(self)
+        made._timeout_seconds = _checked_timeout(seconds)
         return made
 
     def begin(self, method: Method, args: Any, named: Any) -> Any:
@@ -93,13 +106,25 @@ class Calls:
         metadata = self.address.metadata() if self._reads_token else self._metadata
         if self._key is not None and method.changes:
             metadata = (*metadata, (IDEMPOTENCY_KEY, self._key))
-        return stub(iter(requests) if method.sent else requests[0], metadata=metadata)
+        request = iter(requests) if method.sent else requests[0]
+        return stub(request, timeout=self._timeout_seconds, metadata=metadata)
 
     def note(self, method: Method, answer: Any) -> Any:
         """Later calls see what this one has changed."""
         if method.changes:
             self._seen[0] = max(self._seen[0], getattr(answer, "seq", None) or 0)
         return answer
+
+
+def _checked_timeout(seconds: float | None) -> float | None:
+    if seconds is not None and not 0 < seconds <= SERVICE_TIMEOUT_SECONDS_MAX:
+        raise UsageError(
+            "this is no time that a call may take",
+            timeout_seconds=seconds,
+            longest=SERVICE_TIMEOUT_SECONDS_MAX,
+            hint="give seconds above 0; None is as long as it takes",
+        )
+    return seconds
 
 
 def _list_requests(method: Method, arguments: dict[str, Any]) -> list[Any]:
@@ -319,6 +344,11 @@ class Client:
         `KeyInUse` if it was another one."""
         return Client(self._calls.with_key(key))
 
+    def with_timeout(self, seconds: float | None) -> Client:
+        """Return the same service for calls that may take so long, streams as a whole; None is as
+        long as it takes. What takes longer is stopped in the database, and `CallTimedOut`."""
+        return Client(self._calls.with_timeout(seconds))
+
     def close(self) -> None:
         """Close the connection; calls under way end with `ServiceUnreachable`."""
         self._calls.channel.close()
@@ -333,6 +363,7 @@ def connect(
     tls_ca: str | Path | None = None,
     tls_cert: str | Path | None = None,
     tls_key: str | Path | None = None,
+    timeout_seconds: float | None = None,
 ) -> Client:
     """Connect to a service that `zapdb serve` runs: `zapdb.connect("grpcs://host:7427")`.
 
@@ -341,8 +372,10 @@ def connect(
     default those of the system. `grpc://`, without TLS, is for services on this machine.
 
     Nothing is sent before the first call. Calls raise what the database raises, and
-    `ServiceUnreachable`, `NotAuthenticated` and `NotAllowed`. Needs the extra `service`.
+    `ServiceUnreachable`, `NotAuthenticated` and `NotAllowed`; and `CallTimedOut`, if they may not
+    take longer than `timeout_seconds`, streams as a whole (`with_timeout` gives another time). A
+    service that has vanished is found out within a minute. Needs the extra `service`.
     """
     access = ServiceAccess.given(token, token_file, tls_ca, tls_cert, tls_key)
     found = ServiceAddress.read(address, access)
-    return Client(Calls(found, found.connect(), tenant))
+    return Client(Calls(found, found.connect(), tenant, timeout_seconds))

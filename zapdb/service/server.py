@@ -50,6 +50,8 @@ from zapdb.limits import (
     SERVICE_ANSWERS_KEPT_MAX,
     SERVICE_ANSWERS_SIZE_BYTES_MAX,
     SERVICE_DRAIN_SECONDS,
+    SERVICE_KEEPALIVE_SECONDS,
+    SERVICE_KEEPALIVE_WAIT_SECONDS,
     SERVICE_POLL_SECONDS,
     SERVICE_REQUEST_SIZE_BYTES_MAX,
 )
@@ -89,6 +91,13 @@ OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a port in use is refused
     ("grpc.max_receive_message_length", SERVICE_REQUEST_SIZE_BYTES_MAX),
     ("grpc.max_send_message_length", SERVICE_ANSWER_SIZE_BYTES_MAX),
+    # A client that vanished without a word would keep its stream for ever.
+    ("grpc.keepalive_time_ms", int(SERVICE_KEEPALIVE_SECONDS * 1000)),
+    ("grpc.keepalive_timeout_ms", int(SERVICE_KEEPALIVE_WAIT_SECONDS * 1000)),
+    ("grpc.http2.max_pings_without_data", 0),
+    # What clients may ask as often, which grpc takes for an attack otherwise.
+    ("grpc.http2.min_ping_interval_without_data_ms", int(SERVICE_KEEPALIVE_SECONDS * 500)),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", int(SERVICE_KEEPALIVE_SECONDS * 500)),
 )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 import grpc
 
 from zapdb.errors import (
+    CallTimedOut,
     NotAllowed,
     NotAuthenticated,
     ServiceError,
@@ -65,7 +66,10 @@ BY_STATUS: Final = {
         "is `zapdb serve` running there, and do the certificates fit?",
     ),
     grpc.StatusCode.CANCELLED: (ServiceUnreachable, "the connection was closed meanwhile"),
-    grpc.StatusCode.DEADLINE_EXCEEDED: (ServiceUnreachable, "give it more time"),
+    grpc.StatusCode.DEADLINE_EXCEEDED: (
+        CallTimedOut,
+        "give it more time; a call that changes something may have done so",
+    ),
     grpc.StatusCode.UNAUTHENTICATED: (NotAuthenticated, "`zapdb token issue` makes a token"),
     grpc.StatusCode.PERMISSION_DENIED: (NotAllowed, "the token lacks a scope"),
     grpc.StatusCode.RESOURCE_EXHAUSTED: (
