@@ -90,6 +90,7 @@ def test_every_error_says_how_the_command_line_and_rpc_end() -> None:
         "ABORTED",
         "UNAVAILABLE",
         "UNKNOWN",
+        "DEADLINE_EXCEEDED",
         "RESOURCE_EXHAUSTED",
     }
     for kind in CLASSES:
