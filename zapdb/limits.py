@@ -126,6 +126,9 @@ FORMER_DATASETS_MAX: Final = 100
 RANGE_LEASE_SECONDS: Final = 10.0
 """The lease of a job's range; each batch renews it, that is, every few milliseconds."""
 CHAIN_LEASE_SECONDS: Final = 30.0
+ROLLBACK_WAIT_SECONDS: Final = 5.0
+"""How long a rollback waits for another process that changes the chain: one whose caller has left
+ends after its present batch."""
 TENANT_WORKERS: Final = 4
 """Tenants that are migrated at the same time on PostgreSQL."""
 ACTIVATION_WAIT_SECONDS: Final = 10.0
@@ -164,6 +167,9 @@ CONNECT_SECONDS: Final = 30
 nothing can interrupt it, and a network may carry nothing any more without saying so."""
 STRIKE_SECONDS: Final = 0.02
 """How often the operation of a cancelled asyncio task is interrupted, until it ends."""
+GIVE_BACK_SECONDS: Final = 1.0
+"""How long the end of such an operation waits until a lease that it held is given back: a busy
+database has it a little later."""
 ASYNC_READERS: Final = 6
 """Threads that single reading operations of `zapdb.aio` share, for each open database."""
 ASYNC_WRITERS: Final = 6

@@ -49,6 +49,7 @@ from zapdb.storage import (
     connect,
 )
 from zapdb.storage.engine import StorageEngine
+from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
 from zapdb.storage.pipelined import PipelineQueue
 
 COUNT = 1_000
@@ -657,6 +658,23 @@ def test_a_range_that_is_held_is_not_claimed_and_one_that_is_over_is(
     assert taken.fence == first.fence + 1
     assert claim(db._storage, job.id, dead_owner(), 0) is not None
     assert claim(db._storage, job.id, here) is not None  # at once: its process is no more
+
+
+@pytest.mark.on_each_engine
+def test_an_interrupted_call_gives_its_range_back_at_once(db: Database) -> None:
+    job, call, storage = only_job(db._storage), InterruptibleCall(), db._storage
+
+    def interrupt() -> bool:
+        call.is_interrupted = True
+        call.strike(storage.pool.interrupt)
+        return False
+
+    work = load_work(storage, job.id)
+    assert call.start()
+    with pytest.raises(CallInterrupted), call:
+        run_range(storage, work, Owner.here(), batch_records_max=16, should_stop=interrupt)
+    storage.pool.drop_interrupted()
+    assert claim(storage, job.id, Owner.here()) is not None
 
 
 # Changes under way

@@ -45,6 +45,7 @@ from zapdb.errors import (
 )
 from zapdb.limits import CATALOG
 from zapdb.storage import Storage, TransactionMode
+from zapdb.storage.interruption import CallInterrupted, InterruptibleCall
 
 
 @pytest.fixture
@@ -579,3 +580,23 @@ def test_rule_09_leases_are_held_together_until_the_last_transaction(storage: St
             leases.release(storage, leases.acquire(storage, "a", other, 30))
         with storage.transaction(TransactionMode.CATALOG) as connection:
             leases.release_in(connection, [leases.take(connection, n, other, 30) for n in "ab"])
+
+
+@pytest.mark.on_each_engine
+def test_rule_09_an_interrupted_call_gives_its_leases_back_at_once(storage: Storage) -> None:
+    """Its own thread can do nothing any more, and the process that has them lives on."""
+    call = InterruptibleCall()
+
+    def work() -> None:
+        assert call.start()
+        with call, leases.hold_leases(storage, "ab", Owner.here(), 30, 0):
+            call.is_interrupted = True
+            call.strike(storage.pool.interrupt)
+            with storage.transaction(TransactionMode.READ) as connection:
+                storage.now_us(connection)
+
+    with pytest.raises(CallInterrupted):
+        work()
+    storage.pool.drop_interrupted()
+    for name in "ab":
+        assert leases.acquire(storage, name, Owner("other", "elsewhere", 17), 30).epoch == 2

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -19,13 +21,18 @@ import zapdb.aio
 from tests.cli.program import ADD_AGE, INDEX_AGE, PEOPLE, SPLIT_NAME, Result, run_here
 from tests.contract.test_service_commands import run_well, settle
 from tests.services import served, serving_process
-from tests.support import PostgresServer
+from tests.support import GUARD_SECONDS, PostgresServer, wait_until
 from tests.unit.activation.test_sent_files import BOMB
+from zapdb.activation.up import CHAIN_LEASE
+from zapdb.catalog.cluster.leases import read_lease
+from zapdb.control.job_runs import JobLook
 from zapdb.control.migrations.applying import Applied, Up, UpBegun, UpEvent, up
 from zapdb.control.migrations.comparing import check
 from zapdb.control.migrations.planning import Plan
 from zapdb.control.migrations.rolling_back import Rollback, RollbackPlan
 from zapdb.errors import ActivationPending, ConcurrencyError, InvalidValue, NotProven
+from zapdb.jobs.range_work import _RangeRun
+from zapdb.jobs.throttle import Stopped
 from zapdb.migrations import SentDirectory, SentFile
 from zapdb.service.methods import BY_FUNCTION, IDEMPOTENCY_KEY
 
@@ -284,6 +291,66 @@ def test_a_client_that_goes_away_leaves_nothing_half_done(twins: Twins) -> None:
         *_, done = client.migrations.up(directory)
         assert isinstance(done, Up)
         assert done.position == 2
+
+
+def await_lease(twins: Twins) -> None:
+    """Wait until the lease of the chain was given back: one that expires never is."""
+    with zapdb.open(twins.there) as db:
+
+        def is_free() -> bool:
+            lease = read_lease(db._storage.connection(), CHAIN_LEASE)
+            return lease is not None and lease.expires_at == 0
+
+        wait_until(is_free, "the lease is given back")
+
+
+def test_a_rollback_whose_client_left_is_taken_up_at_once(
+    twins: Twins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves while records come back, a moment after it was told how far they are."""
+    is_held, do_batch = threading.Event(), _RangeRun._do_batch
+
+    def hold_batch(run: _RangeRun, after: Any) -> Any:
+        while is_held.is_set():
+            if run.throttle.should_stop():
+                raise Stopped
+            time.sleep(0.01)
+        return do_batch(run, after)
+
+    monkeypatch.setattr(_RangeRun, "_do_batch", hold_batch)
+    monkeypatch.setattr("zapdb.jobs.rollback_run.ROLLBACK_WAIT_SECONDS", GUARD_SECONDS)
+    monkeypatch.setattr("zapdb.jobs.rollback_run.CHAIN_LEASE_SECONDS", 10 * GUARD_SECONDS)
+    with zapdb.connect(twins.service) as client:
+        list(client.migrations.up(Path(twins.directory("pending"))))
+        is_held.set()
+        for seconds in (0.0, 0.1, 0.15, 0.2, 0.25):
+            events: Any = client.migrations.rollback()
+            assert any(isinstance(event, JobLook) for event in events)
+            time.sleep(seconds)
+            events.close()
+        is_held.clear()
+        *_, done = client.migrations.rollback()
+        assert isinstance(done, Rollback)
+        assert done.position == 3
+    await_lease(twins)
+
+
+def test_an_up_whose_client_left_is_taken_up_at_once(twins: Twins) -> None:
+    """It leaves while a migration is stored, or while it waits for a process."""
+    directory = twins.root / "drop"
+    write(directory, DIRECTORIES["first"] | {"0002_none.yaml": DROP_TABLE})
+    with (
+        zapdb.open(twins.there, migrations=twins.root / "first"),
+        zapdb.connect(twins.service) as client,
+    ):
+        for seconds in (0.0, 0.005, 0.02, 0.1, 0.3):
+            events: Any = client.migrations.up(directory, wait_seconds=50.0)
+            assert isinstance(next(events), UpBegun)
+            time.sleep(seconds)
+            events.close()
+        await_lease(twins)
+        with pytest.raises(ActivationPending):
+            list(client.migrations.up(directory))
 
 
 def test_a_client_sees_at_once_what_its_stream_has_changed(twins: Twins) -> None:

@@ -50,6 +50,7 @@ from zapdb.logs import log_event
 from zapdb.metrics import JOB_BATCHES, JOB_RECORDS_READ, JOB_RECORDS_WRITTEN, JOB_SECONDS
 from zapdb.records import UNREADABLE
 from zapdb.storage import Connection, OfHeld, PendingRows, RowsHeld, Storage, TransactionMode
+from zapdb.storage.interruption import CallInterrupted, finish_even_if_interrupted
 from zapdb.storage.retries import attempts, retry
 from zapdb.storage.statements import catalog_version_sql
 
@@ -98,8 +99,10 @@ def run_range(
         finished = run.run()
     except LeaseLost:  # another worker continues the range
         finished = False
-    except (Stopped, HeldBack):
-        give_back(storage, run.claimed)
+    except (Stopped, HeldBack, CallInterrupted):
+        finish_even_if_interrupted(
+            lambda: give_back(storage, run.claimed), storage.release_connection
+        )
         raise
     finally:
         throttle.close()

@@ -25,7 +25,7 @@ from zapdb.jobs.job_planning import plan_table_rollback
 from zapdb.jobs.job_run import JobReport, Runner, run_job, run_locally
 from zapdb.jobs.quarantine import list_quarantined
 from zapdb.jobs.throttle import wait
-from zapdb.limits import CHAIN_LEASE_SECONDS, OTHERS_POLL_SECONDS
+from zapdb.limits import CHAIN_LEASE_SECONDS, OTHERS_POLL_SECONDS, ROLLBACK_WAIT_SECONDS
 from zapdb.logs import log_event
 from zapdb.storage import Storage, TransactionMode
 
@@ -100,7 +100,8 @@ def roll_back_in_steps(
     """
     owner = Owner.here()
     reports: list[JobReport] = []
-    with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, 0) as lease:
+    wait = ROLLBACK_WAIT_SECONDS
+    with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
         started = start_rollback(storage, lease, digest=digest, evict=evict)
         yield RollbackMark(started.migration.label)
         for tenant in started.tenants:

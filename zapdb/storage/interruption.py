@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from zapdb.errors import ZapdbError
+from zapdb.limits import GIVE_BACK_SECONDS
 
 if TYPE_CHECKING:
     from zapdb.storage.connection import Connection
@@ -112,6 +115,29 @@ class InterruptibleCall:
     @property
     def has_ended(self) -> bool:
         return self._ended.is_set()
+
+
+def finish_even_if_interrupted(work: Callable[[], object], at_end: Callable[[], object]) -> None:
+    """Do what gives something back to others at the end of a call.
+
+    The thread of an interrupted call can do nothing any more: then another one does it, which calls
+    `at_end` as its last, and the call ends as it would have, soon even if the database is busy.
+    """
+    try:
+        work()
+    except CallInterrupted:
+
+        def act() -> None:
+            try:
+                with suppress(ZapdbError):
+                    work()
+            finally:
+                at_end()
+
+        thread = threading.Thread(target=act, name="zapdb-give-back", daemon=True)
+        thread.start()
+        thread.join(GIVE_BACK_SECONDS)
+        raise
 
 
 class Refusing:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -23,6 +24,7 @@ from zapdb.metrics import TAKEOVERS
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.cells import checked
 from zapdb.storage.fixed_tables import LEASES
+from zapdb.storage.interruption import finish_even_if_interrupted
 from zapdb.storage.owners import Owner
 from zapdb.storage.retries import retry
 
@@ -342,11 +344,16 @@ def hold_leases(
     finally:
         for renewal in renewals:
             renewal.stop()
-        # The work is done, and an error of the block must not be hidden: a lease that can't be
-        # released expires.
         if held.leases and not is_done:
-            with suppress(ZapdbError):
-                release(storage, *held.leases)
+            give_back = partial(_try_release, storage, held.leases)
+            finish_even_if_interrupted(give_back, storage.release_connection)
+
+
+def _try_release(storage: Storage, leases: Sequence[Lease]) -> None:
+    """The work is done, and an error of its block must not be hidden: a lease that can't be
+    released expires."""
+    with suppress(ZapdbError):
+        release(storage, *leases)
 
 
 @contextmanager
