@@ -256,11 +256,11 @@ class Life(RuleBasedStateMachine):
         event("the older process inserts", self.chain.end - self.at)
 
     def _read_made(self, table: TableSchema, key: Key) -> Row:
-        """The values of generated fields that the older process gave a record, though it does not
-        see them."""
+        """The values of generated fields, and moments, that the older process gave a record, though
+        it does not see them."""
         newest = self.chain.table_at(self.chain.end, table.number)
         known = {f.number for f in table.fields}
-        names = [f.name for f in newest.fields if f.generated and f.number not in known]
+        names = [f.name for f in newest.fields if f.is_made and f.number not in known]
         if not names:
             return {}
         event("the older process makes values that it does not see")
