@@ -50,6 +50,17 @@ WINDOW = 3
 """So many migrations the older process is behind at most."""
 
 
+def read_all(db: zapdb.database.Database) -> dict[str, list[str]]:
+    """The records of all tables, in the order of their keys, and of each index."""
+    found = dict[str, list[str]]()
+    for name in db.tables:
+        found[name] = [repr(held(record)) for record in db.table(name).scan()]
+        for index in db._catalog.table(name).schema.indexes:
+            records = db.table(name).using(index.name)
+            found[f"{name}.{index.name}"] = [repr(held(record)) for record in records]
+    return found
+
+
 class Life(RuleBasedStateMachine):
     """One database; `server` is None for SQLite."""
 
@@ -104,6 +115,7 @@ class Life(RuleBasedStateMachine):
         if self.older is None and number > 2:
             self.begin_older()
         self.path(number).write_text(document_of([operation]))
+        previewed = self.preview()
         self.db.close()
         storage = connect(self.address)
         try:
@@ -115,14 +127,25 @@ class Life(RuleBasedStateMachine):
             migrate_up(storage, DEFAULT_TENANT, self.migrations)
             event("an activation waited")
         except NotProven:
+            assert previewed is None
             self.path(number).unlink()
         finally:
             storage.close()
         self.db = zapdb.open(self.address, migrations=self.migrations)
+        if previewed is not None:
+            assert read_all(self.db) == previewed
         self.model.migrate(self.chain)
         for table in self.tables:
             if len(self.model.rows[table.number]) < 3:
                 self._insert(table, data.draw(st.lists(records_of(table), min_size=2, max_size=3)))
+
+    def preview(self) -> dict[str, list[str]] | None:
+        """What the database would show if the files were applied; None if they are not proven."""
+        try:
+            with zapdb.open(self.address, migrations=self.migrations, preview=True) as db:
+                return read_all(db)
+        except NotProven:
+            return None
 
     @rule(data=st.data())
     @precondition(lambda self: self.tables)

@@ -154,7 +154,7 @@ def test_every_write_says_that_it_is_read_only(place: Workspace, db: Database) -
         assert str(error) == (
             "the database was opened read-only\n"
             f"  database: {db._storage.shown_url}\n"
-            "  hint: open it without read_only=True"
+            "  hint: open it without read_only=True; a preview is never written to"
         )
     with db.snapshot():
         error = error_of(lambda: items.insert(id=99, title="x"))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Final
 
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
@@ -59,6 +59,10 @@ from zapdb.storage import Connection, Storage
 from zapdb.storage.cells import as_number, reading
 from zapdb.storage.statements import catalog_version_sql
 from zapdb.values import Zones
+
+NOT_STORED: Final = 0
+"""The revision of records that are read by another schema than the stored one; no stored record has
+it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +201,7 @@ def _load_tenant_catalog(
     constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
     recorded = read_history_settings(found, tenant)
     ongoing = _find_ongoing_rollback(chain_state, chain, position, newest)
-    log = _RevisionLog(connection.storage, tenant, newest, chain, ongoing)
+    log = RevisionLog(connection.storage, tenant, newest, chain, ongoing)
     tables = {}
     for table in schema:
         last = _require_entry(table, newest.get(table.number))
@@ -286,7 +290,7 @@ def _load_schema(
     return chain.schema_at(position) if position else Schema()
 
 
-class _RevisionLog:
+class RevisionLog:
     """The schema history of a tenant up to its newest entries, read when something asks for an
     earlier revision than these."""
 

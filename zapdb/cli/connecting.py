@@ -20,7 +20,12 @@ from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.tenants import find_tenant
 from zapdb.cli.addresses import DatabaseAddress, ServedDatabaseAddress, is_service
 from zapdb.cli.commands import load_function
-from zapdb.cli.configuration import find_database, find_tenant_name
+from zapdb.cli.configuration import (
+    MigrationsOption,
+    find_database,
+    find_migrations,
+    find_tenant_name,
+)
 from zapdb.control import Control, LocalControl, Target
 from zapdb.errors import UsageError
 from zapdb.migrations import Chain, list_files
@@ -151,6 +156,28 @@ class TenantOptions(DatabaseOptions):
                 check_level(connection)
                 number = find_tenant(connection, self.tenant_name).number
             yield storage, number
+
+
+@dataclass(frozen=True)
+class PreviewOptions(TenantOptions):
+    """The database and the tenant that a command reads from, maybe as migration files that are not
+    applied would make them."""
+
+    preview: Annotated[
+        bool,
+        typer.Option(
+            "--preview",
+            help="Read the records by the schema that the migration files would lead to; nothing "
+            "is applied.",
+        ),
+    ] = False
+    migrations: MigrationsOption = None
+
+    def open(self, *, read_only: bool = False) -> Database:
+        if not self.preview:
+            return super().open(read_only=read_only)
+        directory = find_migrations(self.migrations)
+        return zapdb.open(self.address, tenant=self.tenant_name, migrations=directory, preview=True)
 
 
 @dataclass(frozen=True)

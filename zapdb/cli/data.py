@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from zapdb.cli.configuration import CursorOption, LimitOption, OrderByOption
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import PreviewOptions, TenantOptions
 from zapdb.cli.output import Confirmation, Output, as_plain, format_count, print_note
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.record_commands import (
@@ -63,7 +63,7 @@ WhereOption = Annotated[
 def data_get_command(
     table: TableArgument,
     key: Annotated[list[str], typer.Argument(help="The values of the key's fields, in order.")],
-    options: TenantOptions,
+    options: PreviewOptions,
     output: Output,
 ) -> None:
     """Show one record; the exit status is 1 if no record has this key.
@@ -91,7 +91,7 @@ def data_get_command(
 
 def data_list_command(
     table: TableArgument,
-    options: TenantOptions,
+    options: PreviewOptions,
     output: Output,
     where: WhereOption = None,
     order_by: OrderByOption = None,
@@ -117,7 +117,7 @@ def data_list_command(
 
 def data_export_command(
     table: TableArgument,
-    options: TenantOptions,
+    options: PreviewOptions,
     output: Output,
     form: Annotated[Form, typer.Option("--format", "-f", help="The format to write.")] = "ndjson",
     target: Annotated[

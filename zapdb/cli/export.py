@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.configuration import find_migrations_if_any
+from zapdb.cli.connecting import PreviewOptions, TenantOptions
 from zapdb.cli.exclusive_jobs import OnlyLocalOption, counted_job, place_of, refuse_spark
 from zapdb.cli.output import Output, as_plain, format_count, print_note
 from zapdb.control.changes import describe_change
@@ -35,7 +35,7 @@ def export_command(
         Path,
         typer.Argument(metavar="DIRECTORY|FILE", help="A new directory; with --sql, a file."),
     ],
-    options: TenantOptions,
+    options: PreviewOptions,
     output: Output,
     form: Annotated[
         Form, typer.Option("--format", "-f", help="The format of the records' files.")
@@ -52,7 +52,6 @@ def export_command(
         typer.Option("--change-log", help="Write the change log beside, as changes.ndjson."),
     ] = False,
     engine: OnlyLocalOption = "local",
-    migrations: MigrationsOption = None,
 ) -> None:
     """Write all tables of a tenant, as of one moment, into a new directory, or as a SQL script.
 
@@ -85,6 +84,11 @@ def export_command(
     given = {"--sql": sql is not None, "--all-tenants": all_tenants}
     given |= {"--change-log": change_log, "--tenant": options.tenant is not None}
     _refuse_together(given)
+    if options.preview and sql is None:
+        raise UsageError(
+            "a directory has migrations that are applied, and a preview has others",
+            hint="--preview goes with --sql; `zapdb data export` writes one table",
+        )
     output, place = output.beside(target), place_of(target)
     if sql is not None:
         with options.open(read_only=True) as db, counted_job(options, "export", place) as counter:
@@ -103,10 +107,10 @@ def export_command(
         return
     require_form(form, TEXT_HINT)
     if all_tenants:
-        _export_all(target, form, TenantOptions(options.database), migrations, output)
+        _export_all(target, form, TenantOptions(options.database), options.migrations, output)
         return
     with options.open(read_only=True) as db, counted_job(options, "export", place) as counter:
-        authored = find_migrations_if_any(migrations)
+        authored = find_migrations_if_any(options.migrations)
         made = export_directory(
             db,
             target,

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import zapdb
-from zapdb.cli.connecting import TenantOptions
+from zapdb.cli.connecting import PreviewOptions
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR
 from zapdb.release import __version__
@@ -21,7 +21,7 @@ OWN: Final = ("db", "zapdb")
 
 
 def shell_command(
-    options: TenantOptions,
+    options: PreviewOptions,
     read_only: Annotated[
         bool, typer.Option("--read-only", help="Refuse writes; read permission is enough.")
     ] = False,
@@ -34,7 +34,8 @@ def shell_command(
         names = _make_names(db)
         if not sys.stdin.isatty():
             return _run(sys.stdin.read(), names)
-        return _interact(_describe(db, options.tenant_name, names, read_only=read_only), names)
+        how = ", a preview" if options.preview else ", read-only" if read_only else ""
+        return _interact(_describe(db, options.tenant_name, names, how), names)
 
 
 def _make_names(db: Database) -> dict[str, Any]:
@@ -47,12 +48,12 @@ def _make_names(db: Database) -> dict[str, Any]:
     return names
 
 
-def _describe(db: Database, tenant: str, names: dict[str, Any], *, read_only: bool) -> str:
+def _describe(db: Database, tenant: str, names: dict[str, Any], how: str) -> str:
     there = [name for name in db.tables if name in names and name not in OWN]
     others = [name for name in db.tables if name not in there]
     lines = [
         f"zapdb {__version__}, Python {sys.version.split()[0]}",
-        f"database  {db._storage.shown_url}" + (", read-only" if read_only else ""),
+        f"database  {db._storage.shown_url}{how}",
         f"tenant    {tenant}, position {db.position:04d}",
         f"tables    {', '.join(there) or '(none)'}",
     ]

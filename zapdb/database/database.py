@@ -26,6 +26,7 @@ from zapdb.database.node_context import (
     NodeContext,
     check_pins,
     prepare_tenant,
+    prepare_tenant_for_preview,
     prepare_tenant_read_only,
     rebuild,
 )
@@ -43,7 +44,13 @@ from zapdb.past.reading.difference import (
     list_schema_differences,
 )
 from zapdb.past.reading.listing import MomentSummary, list_moments
-from zapdb.past.reading.moment import Moment, When, find_before, find_moment
+from zapdb.past.reading.moment import (
+    Moment,
+    When,
+    find_before,
+    find_moment,
+    require_no_preview,
+)
 from zapdb.past.reading.versions import Version, list_named_versions
 from zapdb.storage import TransactionMode
 from zapdb.storage.retries import Beaten, retry
@@ -82,10 +89,7 @@ class Database(Access):
         self._node_context = context
         self._tenant = tenant
         self._storage, self._node = context.storage, context.node
-        served_position = context.files.served_position
-        self._session = Session(
-            context.storage, catalog, context.node, served_position, context.pins
-        )
+        self._session = context.open_session(catalog)
         self._session.settings = read_settings(context.storage.connection(), catalog.tenant)
         self._subscriptions: list[Callable[[], None]] = []
         self._refresher = TenantRefresher(context.watcher, self._session)
@@ -123,7 +127,9 @@ class Database(Access):
         number = find_tenant(self._storage.connection(), name).number
         applied: list[AppliedMigration] = []
         files, known = self._node_context.files, self._session.catalog
-        if self._node is None:
+        if self._node_context.preview is not None:
+            catalog = prepare_tenant_for_preview(self._storage, number, known)
+        elif self._node is None:
             catalog = prepare_tenant_read_only(self._storage, number, files, known)
         else:
             stored_only = replace(files, apply="never")
@@ -160,11 +166,13 @@ class Database(Access):
     @property
     def change_log(self) -> DatabaseChangeLog:
         """The changes of records and schemas in order, if the setting `change_log` is on."""
+        require_no_preview(self._session)
         return DatabaseChangeLog(self._session)
 
     @property
     def history(self) -> DatabaseHistory:
         """The history store: the past of the tables in files, written behind the change log."""
+        require_no_preview(self._session)
         return DatabaseHistory(self._session, self._history_threads)
 
     def at(self, when: When) -> Past:

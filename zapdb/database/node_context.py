@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_recovery
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.pinned_fingerprints import Pins
+from zapdb.activation.preview import Preview, PreviewCatalog
 from zapdb.activation.served_schema import require_active, require_served
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.activation.up import (
@@ -39,6 +40,8 @@ from zapdb.errors import (
 from zapdb.jobs.index_rebuilding import list_rebuilds, rebuild_when_opening
 from zapdb.migrations import MigrationFile, NumberAllocator, list_files, resolve_files
 from zapdb.storage import Storage, TransactionMode
+from zapdb.tables.preview_session import PreviewSession
+from zapdb.tables.session import Session
 
 Apply = Literal["never", "auto"]
 
@@ -71,6 +74,15 @@ class NodeContext:
     files: MigrationFiles
     watcher: CatalogWatcher
     pins: Pins
+    preview: Preview | None = None
+    """The files that are not applied, over which the process looks."""
+
+    def open_session(self, catalog: TenantCatalog) -> Session:
+        files = self.files
+        if self.preview is not None:
+            assert files.served_position is not None
+            return PreviewSession(self.storage, catalog, self.preview, files.served_position)
+        return Session(self.storage, catalog, self.node, files.served_position, self.pins)
 
 
 def prepare_tenant(
@@ -150,6 +162,18 @@ def prepare_tenant_read_only(
             raise _pending(pending[0].label, len(pending), storage)
         require_active(catalog, files.served_position)
         require_served(catalog, files.served_position, settings.get("served_window"))
+    return catalog
+
+
+def prepare_tenant_for_preview(
+    storage: Storage, tenant: int, known: TenantCatalog | None = None
+) -> TenantCatalog:
+    """Return the active tenant catalog, over which files are laid; raises `RollbackInProgress`."""
+    active = known.active if isinstance(known, PreviewCatalog) else known
+    with storage.transaction(TransactionMode.READ) as connection:
+        check_level(connection)
+        catalog = load_tenant_catalog(connection, tenant, active)
+    require_no_ongoing_rollback(catalog)
     return catalog
 
 

@@ -16,6 +16,7 @@ from types import ModuleType
 from zapdb.activation import TenantCatalog
 from zapdb.activation.datasets import apply_dataset_policies, datasets_in_use
 from zapdb.activation.pinned_fingerprints import Pins
+from zapdb.activation.preview import Preview
 from zapdb.activation.up import AppliedMigration
 from zapdb.catalog import DEFAULT_TENANT_NAME, rows
 from zapdb.catalog.cluster import ensure_database
@@ -35,6 +36,7 @@ from zapdb.database.node_context import (
     check_pins,
     load_checked,
     prepare_tenant,
+    prepare_tenant_for_preview,
     prepare_tenant_read_only,
     read_files,
     rebuild,
@@ -65,6 +67,7 @@ def open(
     pin: Mapping[str, int] | None = None,
     wait_seconds: float | None = None,
     read_only: bool = False,
+    preview: bool = False,
     models: ModuleType | None = None,
     max_connections: int = CONNECTIONS_MAX,
     schema: str | None = None,
@@ -108,6 +111,12 @@ def open(
     refused. Reading needs SELECT on all tables, or a readable SQLite file. Every write raises
     `UsageError`.
 
+    With `preview`, the database is seen as it would be if the files were applied, or those up to
+    `serve_as`: a look into the future, over the records of now. The files are proven; nothing is
+    stored, no process is registered, and every write raises `UsageError`. Records are converted
+    when they are read; what an index of theirs would find is scanned for, and constraints that they
+    add bind nothing yet. A preview has no past.
+
     Raises `MigrationConflict` if a file differs from the stored migration, `InvalidMigration`,
     `NotProven`, `PendingMigrations`, `RollbackInProgress`, `ActivationPending` after
     `wait_seconds`, `ServedSchemaUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant,
@@ -121,12 +130,15 @@ def open(
             "read_only and apply='auto' cannot be combined",
             hint="leave out one of them",
         )
+    if preview:
+        _check_preview(files, pins)
     address = url if schema is None else name_schema(url, schema)
-    storage = connect(address, read_only=read_only, connections_max=_check_count(max_connections))
+    connections_max = _check_count(max_connections)
+    storage = connect(address, read_only=read_only or preview, connections_max=connections_max)
     opening = _Opening(storage, files, pins, tenant, models)
     try:
-        if read_only:
-            return _open_read_only(opening)
+        if read_only or preview:
+            return _open_read_only(opening, preview=preview)
         ensure_database(storage, create=apply == "auto")
         append_zones(storage)
         number = find_tenant(storage.connection(), tenant).number
@@ -163,10 +175,14 @@ class _Opening:
     models: ModuleType | None
 
     def make(
-        self, node: Node | None, catalog: TenantCatalog, applied: Sequence[AppliedMigration] = ()
+        self,
+        node: Node | None,
+        catalog: TenantCatalog,
+        applied: Sequence[AppliedMigration] = (),
+        preview: Preview | None = None,
     ) -> Database:
         watcher = CatalogWatcher(self.storage)
-        context = NodeContext(self.storage, node, self.files, watcher, self.pins)
+        context = NodeContext(self.storage, node, self.files, watcher, self.pins, preview)
         try:
             return Database(context, catalog, self.tenant, tuple(applied))
         except BaseException:
@@ -218,19 +234,37 @@ def _rebuild_alive(storage: Storage, catalog: TenantCatalog, node: Node) -> Tena
         heartbeat.stop()
 
 
-def _open_read_only(opening: _Opening) -> Database:
+def _open_read_only(opening: _Opening, *, preview: bool) -> Database:
     """Open without a node; if it fails, the caller closes the storage."""
     storage, files = opening.storage, opening.files
     ensure_database(storage, create=False)
     connection = storage.connection()
     if rows.get(connection, DatabaseRow) is None:
         raise empty_database(storage, "run `zapdb migrate up`")
-    catalog = prepare_tenant_read_only(
-        storage, find_tenant(connection, opening.tenant).number, files
-    )
+    number = find_tenant(connection, opening.tenant).number
+    if preview:
+        assert files.served_position is not None
+        over = Preview(storage, files.migrations, files.served_position)
+        active = prepare_tenant_for_preview(storage, number)
+        check_models(opening.models, over.over(active).chain, files.served_position)
+        return opening.make(None, active, preview=over)
+    catalog = prepare_tenant_read_only(storage, number, files)
     check_pins(storage, catalog, opening.pins)
     check_models(opening.models, catalog.chain, files.served_position)
     return opening.make(None, catalog)
+
+
+def _check_preview(files: MigrationFiles, pins: Pins) -> None:
+    if files.directory is None:
+        raise UsageError(
+            "a preview needs migration files, and none were given",
+            hint="pass migrations=, the directory of the files",
+        )
+    if files.apply == "auto" or pins.by_table:
+        raise UsageError(
+            "a preview applies no migrations, and its schema is not one that a program can pin",
+            hint="leave out apply='auto' and pin",
+        )
 
 
 def _check_count(connections: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from zapdb.limits import PAGE_RECORDS_FIRST, PAGE_RECORDS_MAX
 from zapdb.storage.cells import as_bytes, as_number, require_bytes
@@ -22,6 +22,8 @@ from zapdb.storage.statements import (
     prefix_sql,
 )
 from zapdb.storage.storage import Storage
+
+_NO_TENANT: Final = -1
 
 
 class RecordSource(Protocol):
@@ -84,12 +86,17 @@ class RecordStatements:
     """
 
     def __init__(
-        self, storage: Storage, number: int, tenant: int, version_sql: str | None = None
+        self,
+        storage: Storage,
+        number: int,
+        tenant: int,
+        version_sql: str | None = None,
+        name: str | None = None,
     ) -> None:
         self.storage, self.dialect = storage, storage.dialect
         self.tenant = int(tenant)
         self.version_sql = version_sql or catalog_version_sql(tenant)
-        self.name = record_table_name(number)
+        self.name = name or record_table_name(number)
         self._mine = TenantRows(self.name, self.tenant)
         mark, mine = self.dialect.placeholder, f"tenant = {self.tenant}"
         self.get_sql = (
@@ -119,6 +126,12 @@ class RecordStatements:
         self._has_key_sql = f"EXISTS (SELECT 1 FROM {self.name} WHERE {mine} AND key = {mark})"
         self._has_value_sql = f"{self._has_key_sql[:-1]} AND value = {mark})"
         self._find_keys_sql = f"SELECT key FROM {self.name} WHERE {mine} AND key IN"
+
+    @classmethod
+    def of_no_table(cls, storage: Storage, number: int, tenant: int) -> RecordStatements:
+        """Those on the records of a table that the database does not have yet: there are none. They
+        are looked for in a table with the same columns, among the rows of no tenant."""
+        return cls(storage, number, _NO_TENANT, catalog_version_sql(tenant), "zapdb_archives")
 
     def find(self, connection: Connection, key: bytes) -> tuple[int, bytes | None]:
         """Return the catalog version (0: no such tenant), and the record with a key, or None."""

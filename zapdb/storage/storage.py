@@ -240,7 +240,7 @@ class Storage:
             raise UsageError(
                 "the database was opened read-only",
                 database=self.shown_url,
-                hint="open it without read_only=True",
+                hint="open it without read_only=True; a preview is never written to",
             )
 
     # Beginning

@@ -151,6 +151,8 @@ class Session:
     """Whether tables may be read in several ways: those of a past."""
     shows_catalog = True
     """Whether SQL may read the catalog, which is that of now."""
+    is_preview = False
+    """Whether it has migrations that are not applied: then it has no past."""
 
     def __init__(
         self,
@@ -322,9 +324,12 @@ class Session:
         number = descriptor.schema.number
         bound = loaded.tables.get(number)
         if bound is None:
-            bound = BoundTable(self.storage, loaded.catalog, descriptor, self.served_position)
+            bound = self._make_bound(loaded.catalog, descriptor)
             loaded.tables[number] = bound
         return bound
+
+    def _make_bound(self, catalog: TenantCatalog, descriptor: TableDescriptor) -> BoundTable:
+        return BoundTable(self.storage, catalog, descriptor, self.served_position)
 
     def reload(self, cache: CatalogCache | None = None) -> None:
         """Load the tenant catalog, as this thread's transaction sees it if it has one.
@@ -363,10 +368,15 @@ class Session:
     def _load(
         self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
     ) -> _LoadedCatalog:
-        catalog = load_tenant_catalog(connection, known.tenant, known, cache)
+        catalog = self._load_catalog(connection, known, cache)
         violations = self._pins.find_violations(connection, catalog)
         assert connection.transaction is not None
         return _LoadedCatalog(catalog, violations, connection.transaction.serial)
+
+    def _load_catalog(
+        self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
+    ) -> TenantCatalog:
+        return load_tenant_catalog(connection, known.tenant, known, cache)
 
     def _flush_beginning(self, connection: Connection) -> None:
         """Before questions: begin a transaction whose beginning still waits."""

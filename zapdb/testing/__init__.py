@@ -22,6 +22,7 @@ __all__ = [
     "zapdb_database",
     "zapdb_migrations",
     "zapdb_options",
+    "zapdb_preview",
     "zapdb_templates",
 ]
 
@@ -32,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption("--zapdb-server", metavar="ADDRESS", help=description)
     parser.addini("zapdb_server", description)
+    live = "the address of a database to look at as the migration files would make it"
+    parser.addoption("--zapdb-preview", metavar="ADDRESS", help=live)
+    parser.addini("zapdb_preview", live)
     parser.addini("zapdb_migrations", "the directory of the migration files", default="migrations")
 
 
@@ -68,4 +72,16 @@ def zapdb_database(
 ) -> Iterator[Database]:
     """A fresh, open database for the test; closed and removed afterwards."""
     with open_database(zapdb_address, migrations=zapdb_migrations, **zapdb_options) as db:
+        yield db
+
+
+@pytest.fixture
+def zapdb_preview(pytestconfig: pytest.Config, zapdb_migrations: Path) -> Iterator[Database]:
+    """The database of `--zapdb-preview`, or of the ini option, such as the one in production or a
+    copy of it, as the migration files would make it: nothing is applied. Without an address, the
+    test is skipped."""
+    address = pytestconfig.getoption("zapdb_preview") or pytestconfig.getini("zapdb_preview")
+    if not address:
+        pytest.skip("no --zapdb-preview ADDRESS was given")
+    with open_database(address, migrations=zapdb_migrations, preview=True) as db:
         yield db

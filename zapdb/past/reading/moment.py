@@ -80,8 +80,19 @@ def to_moment(found: LoggedMoment) -> Moment:
     return Moment(found.number, visible_at, found.bookmark)
 
 
+def require_no_preview(session: Session) -> None:
+    """Raise `UsageError` in a database that was opened with migrations that are not applied."""
+    if session.is_preview:
+        raise UsageError(
+            "a preview has no past: the schema that it shows was never active",
+            hint="open the database without preview",
+        )
+
+
 def open_moments(session: Session) -> Moments:
-    """Open the log's moments; raises `UsageError` inside a writing transaction."""
+    """Open the log's moments; raises `UsageError` inside a writing transaction, and in a
+    preview."""
+    require_no_preview(session)
     return moments_of(open_log(session))
 
 

@@ -8,13 +8,14 @@ from dataclasses import replace
 from zapdb import release
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.descriptors import IndexDescriptor
+from zapdb.activation.tenant_catalog import NOT_STORED
 from zapdb.formats import newest
 from zapdb.log.rewound_records import RewoundStatements
 from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
 from zapdb.storage import ArchiveStatements, Connection, RecordStatements, Storage
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.indexes.bound_table import NOT_STORED, RecordArchive, make_reader_of
+from zapdb.tables.indexes.bound_table import RecordArchive, make_reader_of
 from zapdb.tables.indexes.maintenance import open_maintainer
 from zapdb.tables.indexes.schema_adapter import SchemaAdapter
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from zapdb.activation import TableDescriptor, TenantCatalog
+from zapdb.activation.tenant_catalog import NOT_STORED
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.errors import HistoryBehind, HistoryDamaged
 from zapdb.limits import PLANS_KEPT_MAX
@@ -45,7 +46,7 @@ from zapdb.storage.fixed_tables import HISTORY_ERAS
 from zapdb.storage.identifiers import make_uuid7
 from zapdb.tables.changes import within_snapshot
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.indexes.bound_table import NOT_STORED, RecordArchive
+from zapdb.tables.indexes.bound_table import RecordArchive
 
 if TYPE_CHECKING:
     from zapdb.past.reading.past_session import PastSession

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final, NamedTuple, Self, cast
+from typing import NamedTuple, Self, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import is_same_layout, is_unchanged
+from zapdb.activation.tenant_catalog import NOT_STORED
 from zapdb.errors import TransactionConflict
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
@@ -114,11 +115,6 @@ def _common_end(one: Chain, other: Chain) -> int:
     return position
 
 
-NOT_STORED: Final = 0
-"""The revision of records that are read by another schema than the stored one; no stored record has
-it."""
-
-
 class RecordArchive(NamedTuple):
     """Archived values of a record by field number, and its attachments, which load them."""
 
@@ -144,13 +140,16 @@ class BoundTable:
         catalog: TenantCatalog,
         descriptor: TableDescriptor,
         served: int | None = None,
+        statements: RecordStatements | None = None,
     ) -> None:
         self.storage = storage
         self.catalog = catalog
         self.descriptor = descriptor
         self.served = served
         self.schema = descriptor.schema
-        self.statements = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
+        self.statements = statements or RecordStatements(
+            storage, descriptor.schema.number, catalog.tenant
+        )
         """Those on the records of now, which also write."""
         self.records: RecordSource = self.statements
         """What is read."""

@@ -1,0 +1,165 @@
+"""The schema that migration files would lead to, over records as they are: a look into the future.
+
+Nothing is stored. The tenant catalog is the one that the tenant would have if the files were
+applied now: records are converted when they are read, as after a migration, and an index that would
+be built is scanned for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from zapdb import release
+from zapdb.activation.activate import find_kept, is_same_layout, is_unchanged
+from zapdb.activation.descriptors import (
+    ConstraintDescriptor,
+    IndexDescriptor,
+    constraints_of,
+)
+from zapdb.activation.file_comparison import compare_files
+from zapdb.activation.tenant_catalog import (
+    NOT_STORED,
+    RevisionLog,
+    TableDescriptor,
+    TenantCatalog,
+)
+from zapdb.catalog.schema_history import read_newest
+from zapdb.catalog.stored_migrations import StoredMigrations
+from zapdb.datasets import dataset_of
+from zapdb.formats import newest
+from zapdb.memo import MadeWhenRead
+from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve_files
+from zapdb.migrations.prove import require_proven
+from zapdb.schema import Index, TableSchema
+from zapdb.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PreviewCatalog(TenantCatalog):
+    """`active` is the tenant catalog as it is; `created` are the numbers of the tables that the
+    database has no rows of, since a file creates them."""
+
+    active: TenantCatalog = field(kw_only=True, hash=False)
+    created: frozenset[int] = field(kw_only=True)
+
+
+class Preview:
+    """Migration files up to the one with the number `target`, over a tenant catalog.
+
+    The files are read now, and compared and proven once for each state of the stored migrations.
+    """
+
+    def __init__(self, storage: Storage, files: list[MigrationFile], target: int) -> None:
+        self._storage = storage
+        self._files = [replace(file, content=file.read().raw) for file in files]
+        self._target = target
+        self._resolved: tuple[StoredMigrations, Chain] | None = None
+
+    def over(self, active: TenantCatalog) -> TenantCatalog:
+        """The tenant catalog of a tenant with this one, if the files were applied.
+
+        Raises `MigrationConflict`, `InvalidMigration` and `NotProven`.
+        """
+        chain = self._resolve(active)
+        if self._target <= active.position:
+            return active
+        return _catalog_at(self._storage, active, chain, self._target)
+
+    def _resolve(self, active: TenantCatalog) -> Chain:
+        known = self._resolved
+        if known is not None and known[0] is active.stored:
+            return known[1]
+        pending = compare_files(self._files, active.stored, active.chain).pending
+        wanted = [file for file in pending if file.number <= self._target]
+        chain = resolve_files(wanted, active.chain, NumberAllocator.provisional())
+        require_proven(chain.after(active.chain.end))
+        self._resolved = active.stored, chain
+        return chain
+
+
+def _catalog_at(
+    storage: Storage, active: TenantCatalog, chain: Chain, target: int
+) -> PreviewCatalog:
+    before, after = chain.schema_at(active.position), chain.schema_at(target)
+    tables, created = dict[str, TableDescriptor](), set[int]()
+    for table in after:
+        old = before.table_numbered(table.number)
+        if old is not None:
+            tables[table.name] = _change(active, chain, old, table, target)
+        elif before.table_active_or_archived(table.number) is not None:
+            tables[table.name] = _restore(storage, active, chain, table)
+        else:
+            created.add(table.number)
+            tables[table.name] = _describe(table, {}, {}, ())
+    return PreviewCatalog(
+        active.tenant,
+        active.created_at,
+        active.version,
+        target,
+        active.rolling_back,
+        active.chain_state,
+        active.stored,
+        chain,
+        tables,
+        active.zones,
+        active=active,
+        created=frozenset(created),
+    )
+
+
+def _change(
+    active: TenantCatalog, chain: Chain, old: TableSchema, table: TableSchema, target: int
+) -> TableDescriptor:
+    descriptor, way = active.tables[old.name], (active.position, target)
+    if is_unchanged(chain, old, table, *way):
+        return descriptor
+    kept = find_kept(chain, old, table, *way)
+    known = {one.index.number: one for one in descriptor.indexes if one.index.number in kept}
+    indexes = tuple(
+        replace(known[index.number], index=index) if index.number in known else _plan(table, index)
+        for index in table.indexes
+    )
+    made = _describe(table, descriptor.origins, descriptor.layouts, indexes)
+    if is_same_layout(chain, old, table, *way):
+        return replace(
+            made, revision=descriptor.revision, layout_revision=descriptor.layout_revision
+        )
+    return made
+
+
+def _restore(
+    storage: Storage, active: TenantCatalog, chain: Chain, table: TableSchema
+) -> TableDescriptor:
+    """A table that was dropped, and its records archived."""
+    newest = storage.read_now(lambda connection: read_newest(connection, active.tenant))
+    log = RevisionLog(storage, active.tenant, newest, chain, active.rolling_back)
+    origins = MadeWhenRead(partial(log.find_origins, table.number))
+    layouts = MadeWhenRead(partial(log.find_layouts, table.number))
+    return _describe(table, origins, layouts, ())
+
+
+def _describe(
+    table: TableSchema,
+    origins: Mapping[int, int],
+    layouts: Mapping[int, int],
+    indexes: tuple[IndexDescriptor, ...],
+) -> TableDescriptor:
+    return TableDescriptor(
+        table,
+        NOT_STORED,
+        NOT_STORED,
+        origins,
+        layouts,
+        indexes or tuple(_plan(table, index) for index in table.indexes),
+        tuple(ConstraintDescriptor(*one, "unvalidated") for one in constraints_of(table)),
+    )
+
+
+def _plan(table: TableSchema, index: Index) -> IndexDescriptor:
+    """An index that is not there yet."""
+    needs = table.datasets_of(index)
+    built_with = {dataset.name: dataset for dataset in map(dataset_of, needs)}
+    key_format = newest("key", release.LEVEL)
+    return IndexDescriptor(index, needs, "building", 0, 0, key_format, built_with)
