@@ -178,6 +178,12 @@ ASYNC_STATEMENTS: Final = 4
 """The same for statements of `db.sql`."""
 ASYNC_TASKS: Final = 4
 """The same for calls that may take long: `verify`, `sweep`, `run_jobs`, changes, other tenants."""
+ASYNC_SCANS: Final = 4
+"""The same for what a service reads of the past: how long that takes depends on the records."""
+ASYNC_LONG_CALLS: Final = 8
+"""The same for calls of a service that may take minutes: about migration files, rolling back,
+counting all records. One has its place before its files are received, so files of so many calls are
+in memory."""
 ASYNC_LOADED_SIZE_BYTES: Final = 16 * 1024 * 1024
 """An asynchronous iterator stops reading ahead when its large values have this size."""
 SERIAL_WAIT_SECONDS: Final = 30
@@ -506,6 +512,11 @@ MIGRATION_CHECK_SECONDS: Final = 300.0
 SENT_FILES_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """The migration files of one call of a service, all together; there are at most `MIGRATIONS_MAX`,
 and one of them has at most `DOCUMENT_SIZE_BYTES_MAX`."""
+SENT_FILES_SECONDS: Final = 60.0
+"""How long it may take to send the migration files of a call, once it has its place."""
+LONG_CALLS_OF_ONE_MAX: Final = 4
+"""Calls of one principal that may take minutes, under way at once in a service. Those of several
+principals wait for each other, at most `ASYNC_LONG_CALLS` at a time."""
 SANDBOX_START_SECONDS: Final = 60.0
 """How long it may take to start the process that forks those which run what others wrote:
 statements of `db.sql`, and the checks of migration files that a service is sent."""

@@ -19,7 +19,9 @@ from zapdb.catalog import principal
 from zapdb.database.transaction_blocks import Block, Handle
 from zapdb.errors import UsageError
 from zapdb.limits import (
+    ASYNC_LONG_CALLS,
     ASYNC_READERS,
+    ASYNC_SCANS,
     ASYNC_STATEMENTS,
     ASYNC_TASKS,
     ASYNC_WRITERS,
@@ -35,7 +37,7 @@ from zapdb.storage.transaction_owners import find_caller, note_begun
 
 logger = logging.getLogger("zapdb.aio")
 
-CallKind = Literal["read", "write", "sql", "task"]
+CallKind = Literal["read", "write", "sql", "task", "scan", "long"]
 """The kind of a single operation; operations of one kind share workers."""
 
 SHARED: Final[dict[CallKind, int]] = {
@@ -43,6 +45,8 @@ SHARED: Final[dict[CallKind, int]] = {
     "write": ASYNC_WRITERS,
     "sql": ASYNC_STATEMENTS,
     "task": ASYNC_TASKS,
+    "scan": ASYNC_SCANS,
+    "long": ASYNC_LONG_CALLS,
 }
 
 T = TypeVar("T")

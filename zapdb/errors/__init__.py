@@ -83,6 +83,7 @@
     │   ├── CallTimedOut (TimeoutError)    it did not answer in the time that it was given
     │   ├── NotAuthenticated (PermissionError) the service does not know who calls
     │   ├── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
+    │   ├── ServiceBusy                    too many long calls of one principal
     │   └── KeyInUse                       another request has the same idempotency key
     └── MissingExtra (ImportError)         an optional dependency is not installed
 
@@ -161,6 +162,7 @@ from zapdb.errors.running_errors import (
     NotAllowed,
     NotAuthenticated,
     RollbackInProgress,
+    ServiceBusy,
     ServiceError,
     ServiceUnreachable,
     StorageError,
@@ -261,6 +263,7 @@ __all__ = [
     "SchemaChangesRefused",
     "SequenceExhausted",
     "ServedSchemaUnavailable",
+    "ServiceBusy",
     "ServiceError",
     "ServiceUnreachable",
     "SeveralRecords",

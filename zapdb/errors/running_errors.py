@@ -158,6 +158,13 @@ class NotAllowed(ServiceError, PermissionError):
     rpc_status = "PERMISSION_DENIED"
 
 
+class ServiceBusy(ServiceError):
+    """The principal has too many calls under way that may take minutes."""
+
+    code = "service.busy"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
 class KeyInUse(ServiceError):
     """Another request of the principal has the same idempotency key."""
 

@@ -129,8 +129,7 @@ class Guard(ServerInterceptor):
     def enter(self, call: IncomingCall, context: Context, request: Any) -> Principal:
         """Let a call of the registry in, as its principal; raises `NotAuthenticated` and
         `NotAllowed`."""
-        method = BY_PATH[call.path]
-        caller = call.caller = call.caller or self._identify(call, context)
+        method, caller = BY_PATH[call.path], self.identify(call, context)
         call.tenant = request.tenant or DEFAULT_TENANT_NAME
         tables = method.tables_of(request)
         call.tables = tables or ()
@@ -141,6 +140,11 @@ class Guard(ServerInterceptor):
         for need in call.needs:
             caller.require(*need)
         principal.act_for_task(caller.name)
+        return caller
+
+    def identify(self, call: IncomingCall, context: Context) -> Principal:
+        """Who makes a call of the registry; raises `NotAuthenticated`."""
+        caller = call.caller = call.caller or self._identify(call, context)
         return caller
 
     def check_again(self, call: IncomingCall, context: Context) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -26,6 +26,9 @@ from zapdb.migrations import MigrationDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
 
+if TYPE_CHECKING:
+    from zapdb.aio.runtime import CallKind
+
 PACKAGE: Final = "zapdb.v1"
 OF_EVERY_REQUEST: Final = frozenset({"tenant", "min_seq"})
 IDEMPOTENCY_KEY: Final = "zapdb-idempotency-key"
@@ -34,6 +37,8 @@ hours."""
 NAMES_TABLES: Final = ("table", "tables")
 """The fields of a request that say which tables it is about: a grant for `data:read` may be for
 some of them alone."""
+READS_THE_PAST: Final = frozenset[Scope]({"data:read", "history:read"})
+"""The scopes of methods whose time depends on how many records and changes there are."""
 OF_ALL_TENANTS: Final = "all_tenants"
 """The field of a request that is about all tenants, and needs a grant for them."""
 
@@ -56,6 +61,8 @@ class Method:
     shows_data: bool = False
     is_live: bool = False
     concerns_all: Callable[[Any], bool] = lambda request: False
+    is_long: Callable[[Any], bool] = lambda request: False
+    """Whether a request may take minutes, as all do that are about files."""
     further: Callable[[Any], tuple[Scope, ...]] = lambda request: ()
     """What a request needs besides the scope."""
 
@@ -105,6 +112,12 @@ class Method:
         names = self.signature.parameters
         return next((name for name in names if self._hints[name] == MigrationDirectory), None)
 
+    def kind_of(self, request: Any) -> CallKind:
+        """The workers that do it: what may take long holds up nothing else."""
+        if self.sent is not None or self.is_long(request):
+            return "long"
+        return "scan" if self.scope in READS_THE_PAST else "task"
+
     @cached_property
     def is_stream(self) -> bool:
         return get_origin(self._hints["return"]) is Iterator
@@ -146,8 +159,12 @@ class Method:
 
 
 def _always(request: Any) -> bool:
-    """All tenants have one chain of migrations."""
+    """All tenants have one chain of migrations; and some methods read all records."""
     return True
+
+
+def _is_measured(request: Any) -> bool:
+    return bool(request.measure_seconds)
 
 
 def _evicting(request: Any) -> tuple[Scope, ...]:
@@ -166,7 +183,7 @@ METHODS: Final = (
     Method(catalog.get_fingerprint_history, "catalog:read", is_look_up=True),
     Method(catalog.check_pin, "catalog:read"),
     Method(catalog.compare_revisions, "catalog:read"),
-    Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True),
+    Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True, is_long=_always),
     Method(catalog.list_calls, "catalog:admin"),
     Method(catalog.watch_catalog, "catalog:read"),
     Method(cluster.get_status, "cluster:read"),
@@ -187,14 +204,14 @@ METHODS: Final = (
     Method(comparing.diff, "migrate:plan"),
     Method(planning.plan, "migrate:plan"),
     Method(listing.list_jobs, "jobs:read"),
-    Method(showing.get_job, "jobs:read"),
+    Method(showing.get_job, "jobs:read", is_long=_is_measured),
     Method(showing.watch_job, "jobs:read"),
     Method(listing.pause_job, "jobs:control", changes=True),
     Method(listing.resume_job, "jobs:control", changes=True),
     Method(listing.cancel_job, "jobs:control", changes=True),
     Method(listing.set_job_priority, "jobs:control", changes=True),
     Method(listing.throttle_job, "jobs:control", changes=True),
-    Method(showing.get_conversion_status, "jobs:read"),
+    Method(showing.get_conversion_status, "jobs:read", is_long=_always),
     Method(showing.get_reindex_status, "jobs:read"),
     Method(history.get_moments, "history:read"),
     Method(history.get_catalog, "history:read"),
@@ -215,6 +232,7 @@ METHODS: Final = (
         changes=True,
         is_live=True,
         concerns_all=_always,
+        is_long=_always,
         further=_evicting,
     ),
 )

@@ -93,6 +93,10 @@ class Principal:
     grants: tuple[Grant, ...]
     expires_at: float = inf
 
+    def holds(self, scope: Scope) -> bool:
+        """Whether a grant has the scope, for whatever it may be."""
+        return any(scope in grant.scopes for grant in self.grants)
+
     def require(self, scope: Scope, tenant: str, tables: Collection[str] | None) -> None:
         """Raise `NotAllowed` unless a grant has the scope for the tenant, and for the tables that
         a request names; None if it names none, and so concerns all of them."""

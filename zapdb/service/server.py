@@ -13,7 +13,13 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -39,6 +45,7 @@ from zapdb.errors import (
     ConcurrencyError,
     InvalidValue,
     LeaseLost,
+    MigrationLimitExceeded,
     UnknownName,
     UsageError,
     ZapdbError,
@@ -46,6 +53,7 @@ from zapdb.errors import (
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
     IDEMPOTENCY_KEY_LENGTH_MAX,
+    SENT_FILES_SECONDS,
     SERVICE_ANSWER_SIZE_BYTES_MAX,
     SERVICE_ANSWERS_KEPT_MAX,
     SERVICE_ANSWERS_SIZE_BYTES_MAX,
@@ -60,6 +68,7 @@ from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
 from zapdb.service.guard import Guard, IncomingCall, for_call, incoming_call
 from zapdb.service.keys import KeyFile
+from zapdb.service.long_calls import LongCalls
 from zapdb.service.methods import IDEMPOTENCY_KEY, METHODS, Method
 from zapdb.service.metrics_endpoint import serving_metrics
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
@@ -196,6 +205,7 @@ class Server:
         self._call_log = CallLog(self._db._storage, lambda work: self._do("task", work))
         self._guard = Guard(self._keys, anybody, [self._call_log.note])
         self._kept = KeptAnswers()
+        self._long_calls = LongCalls()
         self._keys_under_way = set[tuple[str, str]]()
         """The principals and idempotency keys of calls that have not ended."""
         self._was_node = False
@@ -307,15 +317,17 @@ class Server:
         async def answer(raw: Given, context: Context) -> bytes:
             call = incoming_call()
             try:
-                request = await self._receive(method, call, raw, context)
-                if method.is_look_up and isinstance(raw, bytes):
-                    make = lambda: (self._answer(method, request),)  # noqa: E731 - of this request
-                    return (await self._look_up(method, raw, request, make))[0]
-                await self._see(request.min_seq)
-                async with self._once(method, request, call) as once:
-                    if once.answer is None:
-                        once.answer = await self._do("task", lambda: self._answer(method, request))
-                    return once.answer
+                async with self._let_in(method, call, raw, context) as request:
+                    if method.is_look_up and isinstance(raw, bytes):
+                        make = lambda: (self._answer(method, request),)  # noqa: E731 - of this one
+                        return (await self._look_up(method, raw, request, make))[0]
+                    await self._see(request.min_seq)
+                    async with self._once(method, request, call) as once:
+                        if once.answer is None:
+                            once.answer = await self._do(
+                                method.kind_of(request), lambda: self._answer(method, request)
+                            )
+                        return once.answer
             except BaseException as error:
                 await _fail(call, context, error)
             finally:
@@ -327,19 +339,19 @@ class Server:
         async def send(raw: Given, context: Context) -> None:
             call = incoming_call()
             try:
-                request = await self._receive(method, call, raw, context)
-                if method.is_look_up and isinstance(raw, bytes):
-                    for message in await self._look_up(
-                        method, raw, request, lambda: self._answer_all(method, request)
-                    ):
-                        await context.write(message)
-                    return
-                await self._see(request.min_seq)
-                async with self._once(method, request, call) as once:
-                    if once.answer is not None:
-                        await context.write(once.answer)
-                    else:
-                        await self._send(method, request, call, context, once)
+                async with self._let_in(method, call, raw, context) as request:
+                    if method.is_look_up and isinstance(raw, bytes):
+                        for message in await self._look_up(
+                            method, raw, request, lambda: self._answer_all(method, request)
+                        ):
+                            await context.write(message)
+                        return
+                    await self._see(request.min_seq)
+                    async with self._once(method, request, call) as once:
+                        if once.answer is not None:
+                            await context.write(once.answer)
+                        else:
+                            await self._send(method, request, call, context, once)
             except BaseException as error:
                 await _fail(call, context, error)
             finally:
@@ -357,11 +369,11 @@ class Server:
     ) -> None:
         """Make the answers of a stream and send them, until its tenant is removed."""
         tenant = await self._find_tenant_row(call.tenant)
-        write, pace = method.answer.write, pace_of(method.function)
+        write, pace, kind = method.answer.write, pace_of(method.function), method.kind_of(request)
         at_once = 1 if pace or method.is_live else STREAMED_AT_ONCE
-        found = await self._do("task", lambda: iter(self._start(method, request)))
+        found = await self._do(kind, lambda: iter(self._start(method, request)))
         try:
-            while part := await self._do("task", lambda: _take(found, write, at_once)):
+            while part := await self._do(kind, lambda: _take(found, write, at_once)):
                 for message in part:
                     if isinstance(message, ZapdbError):
                         raise message
@@ -374,19 +386,44 @@ class Server:
                 await self._see_all()
                 self._require_tenant(call.tenant, tenant)
         except BaseException:
-            await self._close(found)
+            await self._close(kind, found)
             raise
 
-    async def _receive(
+    @asynccontextmanager
+    async def _let_in(
         self, method: Method, call: IncomingCall, raw: Given, context: Context
+    ) -> AsyncIterator[Any]:
+        """The request of a call that is let in, with all files that are sent with it. One that may
+        take long has its place in the block, before its files are received."""
+        if isinstance(raw, bytes):
+            request = self._enter(method, call, raw, context)
+            async with self._place(method.kind_of(request), call):
+                yield request
+            return
+        may_send = self._guard.identify(call, context).holds(method.scope)
+        async with self._place("long" if may_send else "task", call):
+            try:
+                async with asyncio.timeout(SENT_FILES_SECONDS):
+                    request = await self._receive(method, call, raw, context)
+            except TimeoutError:
+                raise MigrationLimitExceeded(
+                    "the migration files did not arrive in time",
+                    most_seconds=SENT_FILES_SECONDS,
+                    hint="try again, or run the command against the database itself",
+                ) from None
+            yield request
+
+    def _place(self, kind: CallKind, call: IncomingCall) -> AbstractAsyncContextManager[None]:
+        assert call.caller is not None
+        return self._long_calls.place(call.caller.name) if kind == "long" else nullcontext()
+
+    async def _receive(
+        self, method: Method, call: IncomingCall, raw: AsyncIterator[bytes], context: Context
     ) -> Any:
-        """The request of a call that is let in, with all the files that are sent with it; those of
-        a call that is refused are not read."""
-        if method.sent is None:
-            assert isinstance(raw, bytes)
-            return self._enter(method, call, raw, context)
+        """The request of a call with the files that are sent with it; those of a call that is
+        refused are not read."""
         request, bounds = None, SentBounds()
-        assert not isinstance(raw, bytes)
+        assert method.sent is not None
         async for one in raw:
             if request is None:
                 part = request = self._enter(method, call, one, context)
@@ -517,12 +554,12 @@ class Server:
     async def _do(self, kind: CallKind, work: Callable[[], Any]) -> Any:
         return await self._runtime.call(kind, for_call(work), None)
 
-    async def _close(self, found: Iterator[Any]) -> None:
+    async def _close(self, kind: CallKind, found: Iterator[Any]) -> None:
         """Give back what the iterator of a stream that has failed holds."""
         close = getattr(found, "close", None)
         if close is not None:
             with suppress(ZapdbError):  # the service has ended
-                await self._do("task", close)
+                await self._do(kind, close)
 
     async def _find_tenant_row(self, name: str) -> TenantNameRow | None:
         """None if there is no such tenant; one that was made just now is waited for."""
