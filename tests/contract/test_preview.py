@@ -99,6 +99,22 @@ def test_records_are_read_in_every_way(place: Workspace, preview: Callable[..., 
         assert items.get(9).color == "blue"
 
 
+def test_an_index_is_read_only_if_its_entries_stay_right(
+    place: Workspace, preview: Callable[..., Any]
+) -> None:
+    place.write(2, INDEX_SIZE, INDEX_TITLE)
+    with place.open() as db:
+        db.table("items").insert(id=4, title="t", size=5)
+        db.admin.run_jobs()
+    place.write(3, SIZE_AS_TEXT, "rename_index: {table: items, index: by_title, to: by_name}")
+    with preview() as db:
+        items = db.table("items")
+        assert [item.size for item in items.using("by_size")] == ["0", "10", "20", "30", "5"]
+        assert items.where(size="5").one().id == 4
+        assert items.readable_indexes() == ("by_name",)
+        assert [item.id for item in items.using("by_name")] == [4, 3, 2, 1, 0]
+
+
 @pytest.mark.parametrize(
     "read",
     [
