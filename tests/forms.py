@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 is_long = False
 """Set by conftest.py before any test is looked at."""
@@ -11,6 +15,11 @@ is_long = False
 def cases(count: int) -> int:
     """How many cases of a property to try: all in the long form, a twentieth in the short one."""
     return count if is_long else -(-count // 20)
+
+
+def some(given: Sequence[T], step: int) -> list[T]:
+    """All of what is given in the long form, and each `step`-th in the short one."""
+    return [*given] if is_long else [*given[::step]]
 
 
 ENGINES = ("sqlite", "postgresql")

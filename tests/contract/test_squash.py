@@ -18,8 +18,9 @@ from tests.contract.tables import (
 )
 from tests.support import Workspace, dump, error_of
 from zapdb.cli.program import run_program
-from zapdb.errors import InvalidMigration, MigrationConflict, UsageError
+from zapdb.errors import EXIT_PENDING, InvalidMigration, MigrationConflict, UsageError
 from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.migrations.directory import FILE, read_lock
 from zapdb.records import asdict
 from zapdb.schema import bytes_without_numbers
 
@@ -165,3 +166,78 @@ def test_rule_06_files_before_a_squash_are_refused(place: Workspace) -> None:
     error = error_of(lambda: place.open())
     assert isinstance(error, InvalidMigration)
     assert "migration 2 is missing" in str(error)
+
+
+# --- a directory that begins after a squash ------------------------------------------------------
+
+
+@pytest.fixture
+def behind_squash(place: Workspace, tmp_path: Path) -> tuple[Workspace, str]:
+    """Files that begin after a squash, which their lock file names; a database that stores what it
+    replaces one by one, with the migration after it, and the address of one that began with it."""
+    place.open().close()
+    squash(place, 3)
+    address = f"sqlite:///{tmp_path / 'new.db'}"
+    zapdb.open(address, migrations=place.directory, apply="auto").close()
+    place.remove(3)
+    place.write(5, ADD_COLOR)
+    return place, address
+
+
+@pytest.mark.on_each_engine
+def test_rule_06_files_after_a_squash_are_for_databases_with_what_it_replaces(
+    behind_squash: tuple[Workspace, str],
+) -> None:
+    place, squashed = behind_squash
+    for address in (place.address, squashed):
+        for command in ("plan", "up", "status", "diff", "check"):
+            write = ["--write"] if command == "check" else []
+            given = [*write, "-d", address, "-m", str(place.directory)]
+            assert run_program(["migrate", command, *given]) in (0, EXIT_PENDING)
+        with zapdb.open(address, migrations=place.directory) as db:
+            assert db.position == 5
+            assert not db._catalog.stored.is_read
+    lines = read_lock(place.directory) or []
+    assert [line.label for line in lines] == ["0003_squashed", "0004_test", "0005_test"]
+
+
+def test_rule_06_files_after_a_squash_of_others_are_refused(
+    behind_squash: tuple[Workspace, str], tmp_path: Path
+) -> None:
+    """A squash is one of certain migrations, also if the last one of others is the same."""
+    place, _ = behind_squash
+    for number in (4, 5):
+        place.remove(number)
+    for number, operations in enumerate(CHAIN[:3], 1):
+        place.write(number, *operations)
+    place.write(2, TYPES, ADD_MOOD.replace("bad", "good"), INDEX_TITLE)
+    lock = (place.directory / FILE).read_text()
+    squash(place, 3)
+    address = f"sqlite:///{tmp_path / 'other.db'}"
+    zapdb.open(address, migrations=place.directory, apply="auto").close()
+    place.remove(3)
+    place.write(4, *CHAIN[3])
+    (place.directory / FILE).write_text(lock)
+    with pytest.raises(MigrationConflict, match="begin after another migration") as caught:
+        zapdb.open(address, migrations=place.directory, apply="auto")
+    assert "0003_squashed" in str(caught.value.context["stored"])
+
+
+def test_rule_06_files_that_begin_within_a_squash_are_told_what_to_do(
+    place: Workspace, tmp_path: Path
+) -> None:
+    place.open().close()
+    assert run_program(["migrate", "check", "--write", "-m", str(place.directory)]) == 0
+    older = tmp_path / "older"
+    older.mkdir()
+    for name in ("0003_test.yaml", "0004_test.yaml", FILE):
+        (older / name).write_bytes((place.directory / name).read_bytes())
+    squash(place, 3)
+    address = f"sqlite:///{tmp_path / 'new.db'}"
+    zapdb.open(address, migrations=place.directory, apply="auto").close()
+    with pytest.raises(MigrationConflict, match="stored as one squash") as caught:
+        zapdb.open(address, migrations=older)
+    assert "delete the files up to 0003" in caught.value.hint
+    (older / "0003_test.yaml").unlink()
+    with zapdb.open(address, migrations=older) as db:
+        assert db.position == 4

@@ -2,12 +2,13 @@
 
 Stored migrations beyond the end of the files are no conflict; files beyond the stored end are
 pending; in between, file and stored migration must have the same digest. A file whose bytes were
-seen before is not parsed again.
+seen before is not parsed again. Where files begin after a stored migration, the lines of the lock
+file before them stand for the files that are not there, and are compared in their place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,6 +19,7 @@ from zapdb.catalog.stored_migrations import (
 )
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve, resolve_files
+from zapdb.migrations.directory import LockLine
 from zapdb.migrations.migration import Migration, ReplayAllocator
 from zapdb.migrations.structure_diff import diff_structures
 
@@ -54,14 +56,13 @@ def compare_files(
     if not files:
         return FileComparison(0, ())
     follows = files[0].follows
+    require_followed(files[0], stored)
     if follows is not None and isinstance(stored, StoredMigrations):
         stored = stored.list_from(follows.number)
     end = stored[-1].number if stored else 0
     rows = {row.number: row for row in stored}
     start = 0
-    if follows is not None:
-        require_followed(files[0], rows)
-    elif _differ_in_start(files, stored):
+    if follows is None and _differ_in_start(files, stored):
         _compare_squash(files, stored, chain)
         start = max(files[0].number, stored[0].number) + 1
     for file in files:
@@ -76,39 +77,81 @@ def compare_files(
     return FileComparison(files[-1].number, tuple(file for file in files if file.number > end))
 
 
-def require_followed(first: MigrationFile, rows: Mapping[int, StoredMigration]) -> None:
-    """Raise `MigrationConflict` unless the database stores the migration that a directory begins
-    after, with the digest that the lock file has."""
+def require_followed(first: MigrationFile, stored: Sequence[StoredMigration]) -> None:
+    """Raise `MigrationConflict` unless the database stores the migrations before a directory with
+    this first file, with the digests that the lock file has.
+
+    Either may have a squash where the other has the migrations that it stands for. An empty
+    database stores none.
+    """
     follows = first.follows
     if follows is None:
         return
-    row = rows.get(follows.number)
-    if row is None:
+    if isinstance(stored, StoredMigrations) and _are_same(
+        first.before, stored.list_lines(first.before[0].number, follows.number)
+    ):
+        return
+    held = _lines_of(stored)
+    if follows.number not in held:
         raise MigrationConflict(
             "the files begin after a migration that the database does not store",
             location=Location(str(first.path), 1, 1),
             after=follows.label,
-            stored=rows[max(rows)].label if rows else "(none)",
+            stored=stored[-1].label if stored else "(none)",
             hint="apply the migrations before it from a checkout that still has them: "
             "`zapdb migrate up --migrations …`",
         )
-    if follows.digest not in (row.digest, *row.replaces[-1:]):
+    for line in reversed(first.before):
+        if not line.is_same_as(held[line.number]):
+            raise _other_before(first, line, held[line.number])
+    squash = stored[0]
+    if squash.number > follows.number:
         raise MigrationConflict(
-            "the files begin after another migration than the one that the database stored",
+            "the files begin between migrations that the database stored as one squash",
             location=Location(str(first.path), 1, 1),
-            stored=f"{row.label} {row.digest}",
-            after=f"{follows.label} {follows.digest}",
-            hint="these files are for another database, or zapdb.lock was edited: restore it from "
-            "version control",
+            after=follows.label,
+            stored=squash.label,
+            hint=f"delete the files up to {squash.number:04d}, and leave zapdb.lock as it is; or "
+            "bring back those before, so that the directory has all",
         )
+
+
+def _other_before(first: MigrationFile, line: LockLine, held: LockLine) -> MigrationConflict:
+    what, key = "the lock file names", "locked"
+    if line is first.follows:
+        what, key = "the files begin after", "after"
+    return MigrationConflict(
+        f"{what} another migration than the one that the database stored",
+        location=Location(str(first.path), 1, 1),
+        stored=str(held),
+        hint="these files are for another database, or zapdb.lock was edited: restore it from "
+        "version control",
+        **{key: str(line)},
+    )
+
+
+def _are_same(lines: Sequence[LockLine], held: Sequence[LockLine]) -> bool:
+    return len(lines) == len(held) and all(map(LockLine.is_same_as, lines, held))
+
+
+def _lines_of(stored: Sequence[StoredMigration]) -> dict[int, LockLine]:
+    """What the lock file of the stored migrations has for each number, also of those that a squash
+    stands for."""
+    held = {row.number: LockLine(row.label, row.digest) for row in stored}
+    for first in stored[:1]:  # no other one can be a squash
+        replaced = first.replaces
+        held |= {at: LockLine(first.label, digest) for at, digest in enumerate(replaced, 1)}
+        held[first.number] = LockLine(first.label, first.digest, "".join(replaced[-1:]))
+    return held
 
 
 def find_chain_before(first: MigrationFile, catalog: StoredPosition | None) -> Chain | None:
     """The stored migrations that a directory with this first file begins after; None if it has all
-    files, or nothing is stored. Raises `MigrationConflict` if the database stores others."""
+    files. Raises `MigrationConflict` if the database stores others, or is empty: then there is no
+    tenant catalog."""
+    require_followed(first, () if catalog is None else catalog.stored)
     if first.follows is None or catalog is None:
         return None
-    require_followed(first, {row.number: row for row in catalog.stored})
     return catalog.chain.up_to(first.number - 1)
 
 

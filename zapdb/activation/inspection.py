@@ -39,7 +39,7 @@ def list_migration_states(
     files: Sequence[MigrationFile], catalog: StoredPosition | None
 ) -> list[MigrationState]:
     """Return the state of every migration, by number; without a tenant catalog nothing is
-    stored."""
+    stored. Where the files begin after another migration, their first one is in conflict."""
     states = [
         MigrationState(file.number, file.name, *_compare_file(file, catalog)) for file in files
     ]
@@ -65,12 +65,12 @@ def _phase_without_file(
 def _compare_file(
     file: MigrationFile, catalog: StoredPosition | None
 ) -> tuple[MigrationPhase, MigrationError | None]:
-    rows = {} if catalog is None else {row.number: row for row in catalog.stored}
-    if catalog is None or file.number > catalog.chain.end:
-        return "pending", None
     try:
-        require_followed(file, rows)
-        file, row = replace(file, follows=None), rows.get(file.number)
+        require_followed(file, () if catalog is None else catalog.stored)
+        if catalog is None or file.number > catalog.chain.end:
+            return "pending", None
+        rows = {row.number: row for row in catalog.stored}
+        file, row = replace(file, before=()), rows.get(file.number)
         if row is None or file.is_squash() != bool(row.replaces):
             compare_files([file], catalog.stored, catalog.chain)
         else:

@@ -18,7 +18,12 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from zapdb.activation.file_comparison import compare_files, find_chain_before, resolve_stored
+from zapdb.activation.file_comparison import (
+    compare_files,
+    find_chain_before,
+    require_followed,
+    resolve_stored,
+)
 from zapdb.activation.inspection import (
     MigrationPhase,
     MigrationState,
@@ -85,6 +90,7 @@ class ToldCheck(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     summary: str
     digest: str
+    replaced: str
 
 
 class ToldState(msgspec.Struct, forbid_unknown_fields=True):
@@ -98,13 +104,13 @@ class ToldState(msgspec.Struct, forbid_unknown_fields=True):
 
 class ToldFile(msgspec.Struct, forbid_unknown_fields=True):
     """A file; `structure` is that of its migration, if anything needs it. `changes` and `rollback`
-    are the same as YAML, with the reasons, which no structure has. `follows` has label and digest
-    of the stored migration that the files begin after, if they do."""
+    are the same as YAML, with the reasons, which no structure has. `before` has the lines of the
+    lock file for the stored migrations that the files begin after, if they do."""
 
     file: str
     number: int
     name: str
-    follows: tuple[str, str] | None = None
+    before: tuple[tuple[str, str, str], ...] = ()
     summary: str = ""
     structure: bytes | None = None
     changes: str = ""
@@ -155,7 +161,9 @@ def answer(request: Request) -> Iterator[Told]:
             before=find_chain_before(list_files(request.directory)[0], request.stored),
             numbers=NumberAllocator.provisional(),
         )
-        return (ToldCheck(m.number, m.name, m.summary, m.digest) for m in found.migrations)
+        return (
+            ToldCheck(m.number, m.name, m.summary, m.digest, m.replaced) for m in found.migrations
+        )
     files = list_files(request.directory)
     if request.asked == "compare":
         states = list_migration_states(files, request.stored)
@@ -173,6 +181,7 @@ def _read(files: list[MigrationFile], request: Request) -> Iterator[ToldFile]:
     if request.to is not None:
         find_file(files, request.to)
     stored = request.stored or StoredPart((), 0)
+    require_followed(files[0], stored.stored)
     pending = compare_files(files, list(stored.stored), stored.chain).pending
     wanted = [file for file in pending if request.to is None or file.number <= request.to]
     added = resolve_files(wanted, stored.chain, NumberAllocator.provisional()).after(
@@ -183,8 +192,7 @@ def _read(files: list[MigrationFile], request: Request) -> Iterator[ToldFile]:
     read = _read_stored(files, stored) | {migration.number: migration for migration in added}
     for file in files:
         told = ToldFile(file.path.name, file.number, file.name)
-        if file.follows is not None:
-            told.follows = file.follows.label, file.follows.digest
+        told.before = tuple((line.label, line.digest, line.replaced) for line in file.before)
         migration = read.get(file.number)
         if migration is not None:
             told.summary, told.structure = migration.summary, migration.structure

@@ -15,7 +15,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from zapdb.activation.file_comparison import StoredPosition, compare_files, find_chain_before
+from zapdb.activation.file_comparison import (
+    StoredPosition,
+    compare_files,
+    find_chain_before,
+    require_followed,
+)
 from zapdb.activation.inspection import (
     MigrationState,
     list_migration_states,
@@ -110,7 +115,7 @@ def check_all_files(
     request = Request("check", directory, _stored_part(catalog), with_lock=with_lock)
     return CheckedMigrations(
         tuple(
-            CheckedMigration(one.number, one.name, one.summary, one.digest)
+            CheckedMigration(one.number, one.name, one.summary, one.digest, one.replaced)
             for one in _ask(request, ToldCheck)
         )
     )
@@ -153,7 +158,9 @@ def read_given(
     if to is not None:
         find_file(files, to)
     chain, pending = Chain(), tuple(files)
-    if catalog is not None:
+    if catalog is None:
+        require_followed(files[0], ())
+    else:
         chain = catalog.chain
         pending = compare_files(files, list(catalog.stored), chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
@@ -186,9 +193,9 @@ def _read_file(path: Path, content: bytes, told: ToldFile, *, is_proven: bool) -
         except CorruptCatalog:
             raise _no_answer() from None
         parsed = replace(parsed, is_proven=is_proven)
-    follows = None if told.follows is None else LockLine(*told.follows)
+    before = tuple(LockLine(*line) for line in told.before)
     return CheckedFile(
-        told.number, told.name, path, content, follows, parsed, told.changes, told.rollback
+        told.number, told.name, path, content, before, parsed, told.changes, told.rollback
     )
 
 

@@ -27,6 +27,7 @@ from zapdb.catalog.row_kinds import ChainState
 from zapdb.catalog.stored_schemas import StoredSchema, delete_schema, store_schema
 from zapdb.errors import CatalogChanged, CorruptCatalog
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
+from zapdb.migrations.directory import LockLine
 from zapdb.schema import Schema
 from zapdb.storage import Connection, Storage
 from zapdb.storage.cells import as_number, as_text, checked, reading
@@ -143,6 +144,13 @@ class StoredMigrations(Sequence[StoredMigration]):
         if self.is_read:
             return self
         return self._storage.read_now(partial(list_from, state=self._state, number=number))
+
+    def list_lines(self, first: int, last: int) -> list[LockLine]:
+        """Return the lines of a lock file for the migrations with numbers from `first` to `last`:
+        little is read. Which of them is a squash is not told."""
+        if self.is_read:
+            return [LockLine(m.label, m.digest) for m in self if first <= m.number <= last]
+        return self._storage.read_now(partial(list_lines, first=first, last=last))
 
     @cached_property
     def _rows(self) -> tuple[StoredMigration, ...]:
@@ -285,6 +293,21 @@ def list_from(connection: Connection, state: ChainState, number: int) -> list[St
     if is_whole and found and found[-1].id == state.newest_id:
         return found
     return list_up_to(connection, state)
+
+
+def list_lines(connection: Connection, first: int, last: int) -> list[LockLine]:
+    """Return the lines of a lock file for stored migrations, by their rows alone: digests are not
+    computed again."""
+    mark = connection.storage.placeholder
+    found = connection.fetch_all(
+        f"SELECT number, name, digest FROM zapdb_migrations WHERE number >= {mark}"
+        f" AND number <= {mark} AND {has_word_sql(MIGRATIONS.c.state, STORED)} ORDER BY number",
+        (first, last),
+    )
+    columns = (MIGRATIONS.c.number, MIGRATIONS.c.name, MIGRATIONS.c.digest)
+    return [
+        LockLine(label(number, name), digest) for number, name, digest in checked(columns, found)
+    ]
 
 
 def _require_whole(found: list[StoredMigration], state: ChainState) -> list[StoredMigration]:

@@ -78,12 +78,12 @@ class DatabaseOptions(DatabaseAddress):
     def read_before(self, directory: Path) -> Chain | None:
         """The stored migrations that a directory begins after, as its lock file says; None if it
         has all files, or if no database is given. Raises `MigrationConflict` if the database
-        stores others."""
+        stores others, or nothing."""
         first = list_files(directory)[0]
         if first.follows is None or not self.is_given:
             return None
-        with self.opened() as (_, catalog):
-            return find_chain_before(first, catalog)
+        with self.connected() as storage:
+            return find_chain_before(first, self.read_catalog_if_any(storage))
 
     @contextmanager
     def connected(self) -> Iterator[Storage]:

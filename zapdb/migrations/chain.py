@@ -24,7 +24,7 @@ from zapdb.migrations.directory import (
     LockLine,
     MigrationDirectory,
     SentDirectory,
-    read_lock,
+    read_lines_before,
 )
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.migration import Migration, label
@@ -46,13 +46,19 @@ class MigrationFile:
     name: str
     path: Path
     content: bytes | None = None
-    follows: LockLine | None = None
-    """Of the first file: the stored migration that the directory begins after, as its lock file
-    names it; None if the directory has all files."""
+    before: tuple[LockLine, ...] = ()
+    """Of the first file: the lines of the lock file for the migrations before it, which only
+    databases have; none if the directory has all files."""
 
     @property
     def label(self) -> str:
         return label(self.number, self.name)
+
+    @property
+    def follows(self) -> LockLine | None:
+        """Of the first file: the stored migration that the directory begins after; None if the
+        directory has all files."""
+        return self.before[-1] if self.before else None
 
     def read(self) -> DocumentText:
         if self.content is not None:
@@ -237,7 +243,7 @@ def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
         files.append(MigrationFile(int(match["number"]), match["name"], path, content))
     files.sort(key=lambda file: (file.number, file.name))
     if files and files[0].number > 1 and not files[0].is_squash():
-        files[0] = replace(files[0], follows=_find_before(given, files[0].number))
+        files[0] = replace(files[0], before=read_lines_before(given, files[0].number))
     violations += _check_numbers(files)
     if violations:
         raise InvalidMigration(violations)
@@ -248,12 +254,6 @@ def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
             hint='write the first one with `zapdb migrate new "…"`',
         )
     return files
-
-
-def _find_before(directory: MigrationDirectory, number: int) -> LockLine | None:
-    """The line of the lock file that is directly before a migration's."""
-    lines = (line for line in read_lock(directory) or () if line.number == number - 1)
-    return next(lines, None)
 
 
 def _check_numbers(files: list[MigrationFile]) -> list[Violation]:

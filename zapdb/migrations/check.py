@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from zapdb.answers import hidden
 from zapdb.migrations.chain import Chain, list_files, resolve_files
 from zapdb.migrations.directory import LockLine, MigrationDirectory
-from zapdb.migrations.lockfile import check_lock
+from zapdb.migrations.lockfile import check_lock, lock_line
 from zapdb.migrations.migration import label
 from zapdb.migrations.operations import NumberAllocator
 from zapdb.migrations.prove import require_proven
@@ -20,10 +21,12 @@ class CheckedMigration:
     name: str
     summary: str
     digest: str
+    replaced: str = hidden()
+    """Of a squash: the digest of the last migration that it stands for."""
 
     @property
     def lock_line(self) -> LockLine:
-        return LockLine(label(self.number, self.name), self.digest)
+        return LockLine(label(self.number, self.name), self.digest, self.replaced)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,10 @@ def check_files(
     added = Chain(chain.after(0 if before is None else before.end))
     require_proven(added.migrations)
     if with_lock:
-        check_lock(directory, added, files[0].follows)
+        check_lock(directory, added, files[0].before)
     return CheckedMigrations(
-        tuple(CheckedMigration(m.number, m.name, m.summary, m.digest) for m in added.migrations)
+        tuple(
+            CheckedMigration(m.number, m.name, m.summary, m.digest, lock_line(m).replaced)
+            for m in added.migrations
+        )
     )

@@ -10,6 +10,8 @@ from zapdb.errors import LockfileMismatch
 
 FILE: Final = "zapdb.lock"
 MERGE_MARKERS: Final = ("<<<<<<<", "=======", ">>>>>>>")
+STANDS_FOR: Final = "for"
+"""In the line of a squash: before the digest of the last migration that it stands for."""
 CURE: Final = "if the files are right, run `zapdb migrate check --write`"
 
 
@@ -35,8 +37,25 @@ MigrationDirectory = Path | SentDirectory
 
 @dataclass(frozen=True, slots=True)
 class LockLine:
+    """A migration and its digest, as the lock file or a database has them.
+
+    Of a squash, `replaced` is the digest of the last migration that it stands for. Databases that
+    store these one by one have that one at the number of the squash.
+    """
+
     label: str
     digest: str
+    replaced: str = ""
+
+    def __str__(self) -> str:
+        squash = f" {STANDS_FOR} {self.replaced}" if self.replaced else ""
+        return f"{self.label} {self.digest}{squash}"
+
+    def is_same_as(self, held: LockLine) -> bool:
+        """Whether both are the same migration, or one is a squash that ends with the other."""
+        if self.replaced and held.replaced:
+            return self.digest == held.digest
+        return bool({self.digest, self.replaced} & {held.digest, held.replaced} - {""})
 
     @property
     def number(self) -> int:
@@ -72,7 +91,8 @@ def read_lock(directory: MigrationDirectory) -> list[LockLine] | None:
         if not content:
             continue
         merging = raw.startswith(MERGE_MARKERS)
-        if len(content) != 2 or merging:
+        is_squash = len(content) == 4 and content[2] == STANDS_FOR
+        if (len(content) != 2 and not is_squash) or merging:
             hint = CURE
             if merging:
                 hint = "settle the merge: renumber one of the two migrations, then " + CURE
@@ -81,5 +101,29 @@ def read_lock(directory: MigrationDirectory) -> list[LockLine] | None:
                 file=f"{path}:{at}",
                 hint=hint,
             )
-        lines.append(LockLine(*content))
+        lines.append(LockLine(content[0], content[1], content[3] if is_squash else ""))
     return lines
+
+
+def read_lines_before(directory: MigrationDirectory, number: int) -> tuple[LockLine, ...]:
+    """The lines of the lock file for migrations before a number, each of which stands for the file
+    that the directory lacks; none if the one directly before it has no line.
+
+    Raises `LockfileMismatch` unless they are numbered one after another, as the files would be.
+    """
+    lines = read_lock(directory) or []
+    if number - 1 not in (line.number for line in lines):
+        return ()
+    before = tuple(line for line in lines if line.number < number)
+    start = before[0].number
+    for at, line in enumerate(lines[: len(before)]):
+        is_next = line.number == start + at > 0
+        if not is_next or (line.replaced and at):
+            raise LockfileMismatch(
+                "a line of the lock file is not where it belongs",
+                file=find_lock(directory)[0],
+                migration=line.label,
+                hint="a directory that begins after a stored migration needs the lines as they "
+                "were written: restore the lock file from version control",
+            )
+    return before

@@ -1,14 +1,16 @@
 """`zapdb.lock`: one appended line per migration, so that branches conflict in version control.
 
     0007_split_name z1:9c1e…
+    0012_squashed z1:77ab… for z1:04d2…
 
 Two branches that each add a number 7 both append a line at the same place; merging them is a
-conflict for people to see, before anything is deployed.
+conflict for people to see, before anything is deployed. The line of a squash also has the digest of
+the last migration that it stands for, so that a directory may begin after it in any database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +25,7 @@ from zapdb.migrations.directory import (
     find_lock,
     read_lock,
 )
+from zapdb.migrations.migration import Migration
 
 HEADER: Final = (
     "# One line per migration, appended by `zapdb migrate check --write`. "
@@ -32,19 +35,24 @@ HEADER: Final = (
 
 def lock_lines(chain: Chain) -> list[LockLine]:
     """The lines that the lock file of these migrations has."""
-    return [LockLine(migration.label, migration.digest) for migration in chain.migrations]
+    return list(map(lock_line, chain.migrations))
+
+
+def lock_line(migration: Migration) -> LockLine:
+    """The line of a migration."""
+    return LockLine(migration.label, migration.digest, "".join(migration.replaces[-1:]))
 
 
 def check_lock(
-    directory: MigrationDirectory, chain: Chain, follows: LockLine | None = None
+    directory: MigrationDirectory, chain: Chain, before: Sequence[LockLine] = ()
 ) -> None:
-    """Raises `LockfileMismatch` at the first line that differs from the files; lines of migrations
-    that the directory `follows` have none."""
+    """Raises `LockfileMismatch` at the first line that differs from the files, behind those of
+    migrations `before` them, which have no files."""
     path, _ = find_lock(directory)
     written = read_lock(directory)
     if written is None:
         raise LockfileMismatch("there is no lock file", file=path, hint=CURE)
-    locked = written if follows is None else written[written.index(follows) + 1 :]
+    locked = written[len(before) :]
     for at, migration in enumerate(chain.migrations):
         if at >= len(locked):
             raise LockfileMismatch(
@@ -53,12 +61,12 @@ def check_lock(
                 migration=migration.label,
                 hint=CURE,
             )
-        if locked[at] != LockLine(migration.label, migration.digest):
+        if locked[at] != lock_line(migration):
             raise LockfileMismatch(
                 "a migration differs from its locked digest",
                 file=path,
                 migration=migration.label,
-                locked=f"{locked[at].label} {locked[at].digest}",
+                locked=str(locked[at]),
                 found=migration.digest,
                 hint="revert the file; or, if it was never applied anywhere, run `"
                 "zapdb migrate check --write`",
@@ -79,6 +87,6 @@ def write_lock(directory: Path, lines: Iterable[LockLine]) -> int:
     except LockfileMismatch:
         known = []
     lines = list(lines)
-    text = "".join(f"{line.label} {line.digest}\n" for line in lines)
+    text = "".join(f"{line}\n" for line in lines)
     replace_text_file(directory / FILE, f"{HEADER}\n{text}")
     return sum(1 for line in lines if line not in known)

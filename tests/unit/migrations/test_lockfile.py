@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import pytest
 from tests.documents import PEOPLE, document, resolve_documents
 from zapdb.errors import LockfileMismatch
 from zapdb.migrations import Chain
-from zapdb.migrations.directory import FILE, LockLine, read_lock
+from zapdb.migrations.directory import FILE, LockLine, read_lines_before, read_lock
 from zapdb.migrations.lockfile import HEADER, check_lock, lock_lines, write_lock
+from zapdb.migrations.squash import squash
 
 TEXTS = [
     document(PEOPLE),
@@ -119,3 +121,54 @@ def test_a_merge_conflict_is_refused_where_it_begins(locked: Path) -> None:
 def test_a_lock_file_that_is_not_utf8_is_refused(locked: Path) -> None:
     (locked / FILE).write_bytes(b"\xff\xfe")
     assert refused(locked).message == "the lock file is not UTF-8"
+
+
+def test_the_line_of_a_squash_has_the_last_digest_that_it_stands_for(tmp_path: Path) -> None:
+    made = Chain((squash(CHAIN, 2), *CHAIN.after(2)))
+    _, second, third = CHAIN.migrations
+    write_lock(tmp_path, lock_lines(made))
+    assert (tmp_path / FILE).read_text(encoding="utf-8").splitlines()[1:] == [
+        f"0002_squashed {made.migrations[0].digest} for {second.digest}",
+        f"0003_test {third.digest}",
+    ]
+    assert read_lock(tmp_path) == lock_lines(made)
+    check_lock(tmp_path, made)
+    squashed, plain = lock_lines(made)[0], lock_lines(CHAIN)[1]
+    assert squashed.is_same_as(plain)
+    assert plain.is_same_as(squashed)
+    assert not replace(squashed, digest="z1:00").is_same_as(squashed)
+    assert not lock_lines(CHAIN)[0].is_same_as(squashed)
+
+
+LINES = ("0001_a z1:1", "0002_b z1:2", "0003_c z1:3")
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (LINES[1], LINES[0], LINES[2]),
+        (LINES[0], LINES[2], LINES[1]),
+        (LINES[0], LINES[1], LINES[1]),
+        (LINES[0], LINES[0], LINES[1]),
+        (LINES[0], "0002_b z1:2 for z1:9"),
+        ("0000_z z1:0", LINES[0], LINES[1]),
+        ("first z1:0", LINES[1]),
+        (LINES[2], LINES[1]),
+    ],
+)
+def test_lines_before_the_files_are_numbered_one_after_another(
+    tmp_path: Path, lines: tuple[str, ...]
+) -> None:
+    (tmp_path / FILE).write_text("\n".join(lines), encoding="utf-8")
+    with pytest.raises(LockfileMismatch, match="not where it belongs"):
+        read_lines_before(tmp_path, 3)
+
+
+def test_the_lines_before_the_files_are_those_of_smaller_numbers(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text("\n".join(LINES), encoding="utf-8")
+    assert [line.label for line in read_lines_before(tmp_path, 3)] == ["0001_a", "0002_b"]
+    assert read_lines_before(tmp_path, 5) == ()
+    (tmp_path / FILE).write_text("\n".join(LINES[1:]), encoding="utf-8")
+    assert [line.label for line in read_lines_before(tmp_path, 4)] == ["0002_b", "0003_c"]
+    (tmp_path / FILE).unlink()
+    assert read_lines_before(tmp_path, 3) == ()

@@ -131,8 +131,8 @@ def diff(target: Target, directory: MigrationDirectory) -> Differences:
 
 
 def _describe_difference(state: MigrationState, catalog: TenantCatalog | None) -> FileDifference:
-    assert catalog is not None
-    stored = next((row.digest for row in catalog.stored if row.number == state.number), None)
+    rows = () if catalog is None else catalog.stored
+    stored = next((row.digest for row in rows if row.number == state.number), None)
     conflict = state.conflict
     if not isinstance(conflict, MigrationConflict) or "difference" not in conflict.context:
         return FileDifference(state.number, state.name, stored, None, (), str(conflict))

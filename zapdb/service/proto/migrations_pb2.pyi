@@ -44,16 +44,18 @@ class CheckedMigrations(_message.Message):
     def __init__(self, migrations: _Optional[_Iterable[_Union[CheckedMigration, _Mapping]]] = ..., lock_lines_written: _Optional[int] = ...) -> None: ...
 
 class CheckedMigration(_message.Message):
-    __slots__ = ("number", "name", "summary", "digest")
+    __slots__ = ("number", "name", "summary", "digest", "replaced")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    REPLACED_FIELD_NUMBER: _ClassVar[int]
     number: int
     name: str
     summary: str
     digest: str
-    def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., summary: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+    replaced: str
+    def __init__(self, number: _Optional[int] = ..., name: _Optional[str] = ..., summary: _Optional[str] = ..., digest: _Optional[str] = ..., replaced: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("tenant", "min_seq", "directory", "all_tenants")
