@@ -185,7 +185,8 @@ class Twins:
     def run(self, *command: str) -> Result:
         """What a command says of both; it says the same."""
         here, there = (
-            plainly(run_here([*command, "-d", given])) for given in (self.here, self.service)
+            plainly(settle(run_here([*command, "-d", given])))
+            for given in (self.here, self.service)
         )
         assert there == here
         return here
@@ -249,6 +250,33 @@ def test_what_is_refused_is_refused_alike(twins: Twins, directory: str) -> None:
     for options in ((), ("--json",)):
         twins.run("migrate", "up", "-m", path, *options)
         twins.run("migrate", "status", "-m", path, *options)
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_files_that_begin_after_a_stored_migration_are_served_alike(
+    twins: Twins, options: tuple[str, ...]
+) -> None:
+    """All commands, where the database lacks what is before them, has it, and has another one."""
+    rest = twins.root / "rest"
+    write_rest(Path(twins.directory("pending")), rest)
+    files = ("-m", str(rest), *options)
+    for command, status in (("check", 1), ("status", 1), ("diff", 1), ("plan", 1), ("up", 1)):
+        assert twins.run("migrate", command, *files).status == status
+    assert twins.run("migrate", "up", "-m", twins.directory("stored")).status == 0
+    assert twins.run("migrate", "check", "--write", *files).status == 0
+    for command, status in (("check", 0), ("status", 3), ("diff", 0), ("plan", 3)):
+        assert twins.run("migrate", command, *files).status == status
+    assert twins.run("migrate", "up", "--to", "3", *files).status == 0
+    assert twins.run("migrate", "up", "--all-tenants", *files).status == 0
+    assert twins.run("migrate", "rollback", "--yes", *options).status == 0
+    assert twins.run("migrate", "rollback", "--to", "2", "--yes", *options).status == 0
+    assert twins.run("migrate", "status", *files).status == 3
+    lock = rest / "zapdb.lock"
+    lock.write_text(lock.read_text(encoding="utf-8").replace("z1:", "z1:0", 1), encoding="utf-8")
+    for command in ("check", "status", "diff", "plan", "up"):
+        refused = twins.run("migrate", command, *files)
+        assert refused.status == 1
+        assert "begin after another migration" in refused.out + refused.err
 
 
 def test_a_dry_run_changes_nothing(twins: Twins) -> None:
