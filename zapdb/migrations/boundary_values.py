@@ -25,6 +25,7 @@ from zapdb.datasets import zone
 from zapdb.errors import InvalidValue, UnknownZone
 from zapdb.expressions import Expression, Literal
 from zapdb.limits import INLINE_SIZE_BYTES_MAX
+from zapdb.memo import Memo
 from zapdb.records import Computed, ConversionPlan, Restored, SourceField
 from zapdb.records.derivation import inputs_of, subderivations
 from zapdb.schema import Field, TableSchema
@@ -123,6 +124,7 @@ JSONS: Final[tuple[Any, ...]] = (
 )
 ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz"
 NO_VALUE: Final = object()
+VALUES_REMEMBERED_MAX: Final = 64
 ITEMS_MAX: Final = 6
 """Of a part's values, in structs and lists."""
 
@@ -158,6 +160,14 @@ NO_LITERALS: Final = ExpressionLiterals()
 
 def values_of(kind: ValueType, literals: ExpressionLiterals = NO_LITERALS) -> list[Any]:
     """The values of a type that are worth trying, each once; the first is an ordinary one."""
+    return list(_values.get((kind, literals), lambda: _list_values(kind, literals)))
+
+
+_values = Memo[tuple[ValueType, ExpressionLiterals], Sequence[Any]](VALUES_REMEMBERED_MAX)
+"""Of the last types: the fields of a table have few, and so have migrations one after another."""
+
+
+def _list_values(kind: ValueType, literals: ExpressionLiterals) -> list[Any]:
     found: list[Any] = []
     seen: set[bytes | None] = set()
     for raw in _candidates(kind, literals):

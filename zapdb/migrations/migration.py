@@ -84,12 +84,15 @@ def compose_conversion(
     """Return how a list of operations converts the records of one table."""
     start = states[0].table_active_or_archived(table)
     assert start is not None
-    plan = ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
+    plan = None
     for operation, before, after in zip(operations, states, states[1:], strict=False):
         old, new = before.table_active_or_archived(table), after.table_active_or_archived(table)
         if old is None or new is None or old is new:
             continue
-        plan = plan.then(conversion_of(operation, old, new))
+        step = conversion_of(operation, old, new)
+        plan = step if plan is None else plan.then(step)
+    if plan is None:
+        return ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
     return plan
 
 

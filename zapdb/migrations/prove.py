@@ -35,7 +35,7 @@ from zapdb.migrations.proof_findings import (
 from zapdb.migrations.record_examples import RecordExample, find_tables, read_value
 from zapdb.migrations.round_trip import NO_ARCHIVE, RoundTrip, is_same_value
 from zapdb.records import ConversionPlan, Layout, SourceField
-from zapdb.schema import Field, TableSchema
+from zapdb.schema import Field, Schema, TableSchema, canonical_bytes
 from zapdb.values import Zones
 
 _ZONES: Final = Zones(
@@ -85,11 +85,18 @@ def _identify(migration: Migration) -> bytes:
     return _digest(
         migration.label,
         migration.digest,
-        migration.before,
-        migration.after,
+        _describe(migration.before),
+        _describe(migration.after),
         migration.changes,
         migration.examples,
     )
+
+
+def _describe(schema: Schema) -> tuple[object, ...]:
+    """All of a schema: of a table its bytes, which say all of it, and are made once for all
+    migrations that leave it alone."""
+    archived = [(canonical_bytes(a.table), a.archived_by) for a in schema.archived]
+    return list(map(canonical_bytes, schema)), schema.types, archived
 
 
 def _identify_places(migration: Migration) -> bytes:
@@ -110,7 +117,7 @@ def _try(migration: Migration) -> Proof:
     remarks: list[ProofFinding] = []
     round_trips: dict[int, RoundTrip] = {}
     for number in converted_tables(migration):
-        round_trip = round_trips[number] = RoundTrip(migration, number, _ZONES)
+        round_trip = round_trips[number] = RoundTrip(migration, number, _ZONES, is_made_up=True)
         tables.append(round_trip.run())
         failures += round_trip.failures.values()
         remarks += round_trip.remarks
@@ -148,8 +155,8 @@ def converted_tables(migration: Migration) -> list[int]:
         if after is None or after == table:
             continue
         up, down = migration.conversion_up(table.number), migration.conversion_down(table.number)
-        is_same = Layout.of(table) == Layout.of(after)
-        if not (is_same and up.is_identity and down.is_identity and _recasts_nothing(up, down)):
+        is_same = up.is_identity and down.is_identity and _recasts_nothing(up, down)
+        if not (is_same and Layout.of(table) == Layout.of(after)):
             found.append(table.number)
     return found
 
@@ -168,12 +175,13 @@ def _try_example(
     before, after = tables
     round_trip = round_trips.get(before.number)
     if round_trip is None:
-        round_trip = round_trips[before.number] = RoundTrip(migration, before.number, _ZONES)
+        round_trip = RoundTrip(migration, before.number, _ZONES, is_made_up=True)
+        round_trips[before.number] = round_trip
     given = {
         f.name: read_value(f, example.before[f.name])  # type: ignore[index]  # a name of the document
         if f.name in example.before
         else neutral(f)
-        for f in before.fields
+        for f in round_trip.tables["up"].fields
     }
     encoded = round_trip.encode("up", given)
     if encoded is None:

@@ -33,6 +33,7 @@ from zapdb.migrations.proof_findings import (
     format_proof_value,
     shorten,
 )
+from zapdb.migrations.tried_fields import TriedTable
 from zapdb.records import (
     Attachments,
     Codec,
@@ -71,8 +72,10 @@ class RoundTrip:
         memory: MemoryBlobs | None = None,
         *,
         is_private: bool = False,
+        is_made_up: bool = False,
     ) -> None:
-        """`memory` is where the records' blobs are; contents that are private are not shown."""
+        """`memory` is where the records' blobs are; contents that are private are not shown.
+        Records that are made up have the fields of `tried_fields`; stored ones have all."""
         before, after = (
             migration.before.table_active_or_archived(number),
             migration.after.table_active_or_archived(number),
@@ -81,10 +84,15 @@ class RoundTrip:
         assert after is not None
         self.migration, self.number = migration, number
         self.zones, self.is_private = zones, is_private
-        self.tables = {"up": before, "down": after}
-        self.up, self.down = migration.conversion_up(number), migration.conversion_down(number)
+        up, down = migration.conversion_up(number), migration.conversion_down(number)
         self.claims = RollbackClaims(before, migration.steps_up())
         self.claims_down = RollbackClaims(after, migration.steps_down())
+        if is_made_up:
+            claimed = {*self.claims.touched, *self.claims.lost, *self.claims_down.touched}
+            tried = TriedTable(before, after, up, down).narrow(claimed, migration.examples)
+            before, after, up, down = tried.before, tried.after, tried.up, tried.down
+        self.tables = {"up": before, "down": after}
+        self.up, self.down = up, down
         layouts = Layout.of(before, zones), Layout.of(after, zones)
         self.programs: dict[Direction, Conversion] = {
             "up": _compile(layouts[0], layouts[1], self.up, zones),

@@ -169,6 +169,8 @@ def copied_from(derivation: Derivation) -> int | None:
 
 def inputs_of(derivation: Derivation) -> frozenset[int]:
     """The numbers of the source fields that the derivation reads."""
+    if isinstance(derivation, SourceField):  # most are
+        return frozenset((derivation.number,))
     return frozenset(
         part.number for part in subderivations(derivation) if isinstance(part, SourceField)
     )
@@ -176,6 +178,8 @@ def inputs_of(derivation: Derivation) -> frozenset[int]:
 
 def restored_in(derivation: Derivation) -> list[Restored]:
     """Return the archived values that a derivation restores."""
+    if isinstance(derivation, SourceField):  # most are
+        return []
     return [part for part in subderivations(derivation) if isinstance(part, Restored)]
 
 

@@ -24,7 +24,15 @@ from zapdb.migrations.boundary_values import (
     neutral,
     values_of,
 )
-from zapdb.migrations.prove import Proof, _remembered, converted_tables, prove, require_proven
+from zapdb.migrations.prove import (
+    _ZONES,
+    Proof,
+    _remembered,
+    _try,
+    converted_tables,
+    prove,
+    require_proven,
+)
 from zapdb.migrations.round_trip import BACK_RECORDS_MAX, RECORDS_MAX, RoundTrip
 from zapdb.records import Attachments, codec_for, encode_prefix
 from zapdb.schema import Field
@@ -577,3 +585,61 @@ def test_the_proofs_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
     for name in ("one", "two", "three"):
         prove_text(RAISE.replace("remembered", name))
     assert len(few) == 2
+
+
+# --- wide tables ---------------------------------------------------------------------------------
+
+WIDTH = 300
+KINDS = ("string", "integer, optional: true", "boolean", "timestamp", "string, optional: true")
+WIDE = f"""\
+create_table: {{table: wide, key: [id], fields: [{{name: id, type: integer}}, {
+    ", ".join(f"{{name: f{at}, type: {KINDS[at % len(KINDS)]}}}" for at in range(WIDTH))
+}]}}"""
+CHANGES = {
+    "add": "add_field: {table: wide, field: {name: more, type: string, default: x}}",
+    "drop": "drop_field: {table: wide, field: f7, restore: {value: false}}",
+    "archive": """\
+drop_field: {table: wide, field: f5, restore: {archive: true, otherwise: {value: x}}}""",
+    "convert": """\
+change_type: {table: wide, field: f7, type: string, up: "'yes' if f7 else 'no'",
+      down: "f7 == 'yes'"}""",
+    "lose": """\
+transform: {table: wide, from: {f10: string, f20: string}, into: {both: string},
+      up: {both: "join(' ', f10, f20)"},
+      down: {f10: "before(both, ' ')", f20: "after(both, ' ')"}}""",
+    "compute": """\
+add_field: {table: wide, field: {name: more, type: string},
+      fill: {expression: "upper(f290)"}}""",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_of_a_wide_table_few_fields_are_tried_and_the_same_is_found(change: str) -> None:
+    """The work does not depend on how many fields a migration leaves alone."""
+    migration = resolve_documents(document(WIDE), document(change)).migrations[-1]
+    (number,) = converted_tables(migration)
+    tried = RoundTrip(migration, number, _ZONES, is_made_up=True)
+    found = tried.run()
+    for side in ("up", "down"):
+        assert len(tried.tables[side].fields) < 20
+        assert len(tried.codecs[side].layout.slots) < 20
+    whole = RoundTrip(migration, number, _ZONES)
+    assert whole.run() == found
+    assert whole.failures == tried.failures
+    assert whole.remarks == tried.remarks
+    assert len(whole.tables["up"].fields) == WIDTH + 1
+
+
+def test_what_an_example_names_is_tried() -> None:
+    """Also a field that its migration does not change, of which there are many."""
+    examples = """
+examples:
+  - table: wide
+    before: {f7: true, f240: a, f250: a}
+    after: {f7: "yes", f240: a, f250: b}
+"""
+    text = document(CHANGES["convert"]) + examples
+    migration = resolve_documents(document(WIDE), text).migrations[-1]
+    (failure,) = _try(migration).failures
+    assert (failure.kind, failure.field) == ("example", "f250")
+    assert failure.record["f240"] == "'a'"
