@@ -107,7 +107,7 @@ def test_calls_show_what_is_in_the_call_log(
         assert [call.principal for call in found] == ["b", "a"]
         assert [call.principal for call in one.catalog.list_calls(limit=1)] == ["b"]
         assert [call.principal for call in one.catalog.list_calls(principal="a")] == ["a"]
-        assert list(one.catalog.list_calls(since=datetime.now(UTC) + timedelta(days=1))) == []
+        assert list(one.catalog.list_calls(since=f"{datetime.now(UTC) + timedelta(days=1)}")) == []
     here = run_here(["catalog", "calls", "--json", "-d", workspace.address])
     assert [line["principal"] for line in here.lines] == ["b", "a"]
     assert here.lines[0]["method"] == "/zapdb.v1.Catalog/ListKeyRanges"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -11,7 +10,6 @@ from zapdb.cli.configuration import LimitOption
 from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output
 from zapdb.control import catalog
-from zapdb.control.durations import parse_duration
 
 
 def catalog_calls_command(
@@ -32,11 +30,8 @@ def catalog_calls_command(
     With `--json`, an object a line: `{called_at, principal, method, tenant, tables, status,
     duration_us}`; `status` is that of gRPC.
     """
-    after = None
-    if since is not None:
-        after = datetime.now(UTC) - timedelta(microseconds=parse_duration(since))
     with options.control() as control:
-        found = list(control.call(catalog.list_calls, after, principal, limit))
+        found = list(control.call(catalog.list_calls, since, principal, limit))
     output.table(
         ("called", "principal", "method", "tables", "status", "ms"),
         [

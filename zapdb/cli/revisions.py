@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -22,7 +22,7 @@ from zapdb.control.catalog import (
     RevisionComparison,
     TableRevision,
 )
-from zapdb.control.durations import DURATION, parse_duration
+from zapdb.control.durations import DURATION
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError
 from zapdb.limits import HISTORY_ENTRIES_MAX
 
@@ -122,7 +122,7 @@ def _list_since(
     """The entries that `--since` selects, the oldest first; raises `UsageError` for a text that is
     none of its forms."""
 
-    def read_from(generation: int) -> Iterator[FingerprintHistoryEntry]:
+    def read_from(generation: int, time: str | None = None) -> Iterator[FingerprintHistoryEntry]:
         """A request has an end: go on behind the last entry of each."""
         while True:
             found = list(
@@ -132,6 +132,7 @@ def _list_since(
                     table_number,
                     generation,
                     HISTORY_ENTRIES_MAX,
+                    since=time,
                 )
             )
             yield from found
@@ -144,8 +145,7 @@ def _list_since(
     if FINGERPRINT.fullmatch(since):
         return _select_behind(list(read_from(0)), since)
     if DURATION.fullmatch(since):
-        first = _find_moment(since)
-        return [entry for entry in read_from(0) if entry.migrated_at >= first]
+        return list(read_from(0, since))
     if not (since.isascii() and since.isdigit()) or len(since) > 18:
         raise UsageError(
             "--since is neither a revision nor a duration nor a fingerprint",
@@ -180,31 +180,6 @@ def _select_behind(
             fingerprints=", ".join(dict.fromkeys(entry.fingerprint for entry in entries)),
         )
     return [entry for entry in entries if entry.revision > last]
-
-
-def _read_oldest(text: str) -> datetime:
-    """When what is kept begins: a time with its UTC offset, or a duration ago; raises
-    `UsageError`."""
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        return _find_moment(text)
-    if time.tzinfo is None:
-        raise UsageError(
-            "a time needs its UTC offset",
-            given=text,
-            hint=f"if it is UTC, give {time.isoformat()}Z",
-        )
-    return time
-
-
-def _find_moment(duration: str) -> datetime:
-    """When a duration before now began; raises `UsageError`."""
-    microseconds = parse_duration(duration)
-    try:
-        return datetime.now(UTC) - timedelta(microseconds=microseconds)
-    except OverflowError:
-        return datetime.min.replace(tzinfo=UTC)
 
 
 def show_time(entry: TableRevision) -> str:
@@ -258,8 +233,7 @@ def catalog_prune_command(
     kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, the
     exit status is 1 if an entry is in use.
     """
-    oldest = None if older_than is None else _read_oldest(older_than)
-    asked = HistoryBound(keep_last, before, oldest), table, table_number
+    asked = HistoryBound(keep_last, before, older_than), table, table_number
     with options.control() as control:
         found = control.call(catalog.prune_fingerprint_history, *asked, dry_run=True)
         _write_plan(found, output)

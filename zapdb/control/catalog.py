@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from zapdb.activation import (
@@ -31,6 +31,7 @@ from zapdb.catalog.row_kinds import (
     SettingRow,
 )
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, format_fingerprint
+from zapdb.control.durations import read_time_us
 from zapdb.control.target import Json, Target, paced
 from zapdb.datasets import Dataset
 from zapdb.errors import CorruptRecord, InvalidValue, UnknownName, UsageError
@@ -54,8 +55,6 @@ from zapdb.tables.indexes.bound_table import show_code
 from zapdb.values import Decimal, Enum, List, Reference, Struct, ValueType, to_json
 
 FINGERPRINT: Final = re.compile(r"0x[0-9a-fA-F]{1,16}")
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,15 +426,15 @@ class _Log:
         return TableRevision(**self._columns(entry))
 
     def history(
-        self, since: int, limit: int, *, descending: bool
+        self, since: int, since_us: int, limit: int, *, descending: bool
     ) -> Iterator[FingerprintHistoryEntry]:
-        """Up to `limit` entries from a revision on."""
+        """Up to `limit` entries from a revision and a time on."""
         last: dict[int, int] = {}
         found: list[tuple[RevisionEntry, int | None, int | None]] = []
         for entry, rolled_back in zip(self.entries, find_rollbacks(self.entries), strict=True):
             returned_to = None if rolled_back is None else last[entry.fingerprint]
             last[entry.fingerprint] = entry.revision
-            if entry.revision >= since:
+            if entry.revision >= since and entry.migrated_at >= since_us:
                 found.append((entry, rolled_back, returned_to))
         if descending:
             found.reverse()
@@ -511,9 +510,11 @@ def get_fingerprint_history(
     since_generation: int = 0,
     limit: int = 0,
     descending: bool = False,
+    since: str | None = None,
 ) -> Iterator[FingerprintHistoryEntry]:
     """Entries of a table's schema history from the revision `since_generation` on, the oldest
-    first.
+    first; only those written since a time with its UTC offset, or so long ago (7d), if that is
+    given.
 
     At most `limit` of them, which is 64 where it is 0, and at most 1,024: for more, ask again
     from behind the last one. Raises `UnknownName`; and `InvalidValue` for a revision that is
@@ -528,8 +529,9 @@ def get_fingerprint_history(
             since=since_generation,
             newest=newest.revision,
         )
+    since_us = 0 if since is None else read_time_us(target.storage.connection(), since)
     most = min(limit or HISTORY_ENTRIES_UNASKED, HISTORY_ENTRIES_MAX)
-    return log.history(since_generation, most, descending=descending)
+    return log.history(since_generation, since_us, most, descending=descending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -680,11 +682,12 @@ class HistoryPruning:
 @dataclass(frozen=True, slots=True)
 class HistoryBound:
     """The entries that are to be pruned: all but the newest `keep_last`, those of revisions below
-    `before`, or those that were written before the moment `older_than`. Exactly one is given."""
+    `before`, or those that were written before `older_than`: a time with its UTC offset, or so long
+    ago (90d) by the database's clock. Exactly one is given."""
 
     keep_last: int | None = None
     before: int | None = None
-    older_than: datetime | None = None
+    older_than: str | None = None
 
 
 def prune_fingerprint_history(
@@ -699,8 +702,9 @@ def prune_fingerprint_history(
     Raises `UnknownName`, `UsageError` and `ConcurrencyError`.
     """
     log = _read_log(target, table, table_number, begins=False)
-    oldest = None if bound.older_than is None else (bound.older_than - _EPOCH) // _MICROSECOND
     with target.reading() as connection:
+        given = bound.older_than
+        oldest = None if given is None else read_time_us(connection, given)
         plan = plan_pruning(
             connection, log.entries, PruneBound(bound.keep_last, bound.before, oldest)
         )
@@ -741,12 +745,13 @@ class CallLogEntry:
 
 
 def list_calls(
-    target: Target, since: datetime | None = None, principal: str | None = None, limit: int = 0
+    target: Target, since: str | None = None, principal: str | None = None, limit: int = 0
 ) -> Iterator[CallLogEntry]:
-    """The calls of services for the tenant, newest first: since a time, or by a principal, if they
-    are given; at most `limit`, where 0 is no bound."""
+    """The calls of services for the tenant, newest first: since a time with its UTC offset, or so
+    long ago (7d) by the database's clock, or by a principal, if they are given; at most `limit`,
+    where 0 is no bound."""
     target.tenant()
-    since_us = None if since is None else (since - _EPOCH) // _MICROSECOND
+    since_us = None if since is None else read_time_us(target.storage.connection(), since)
     before: tuple[int, bytes] | None = None
     given = 0
     while True:

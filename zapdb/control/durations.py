@@ -1,11 +1,17 @@
-"""Durations as texts: `90s`, `15m`, `12h`, `30d`, `2w`."""
+"""Durations as texts: `90s`, `15m`, `12h`, `30d`, `2w`.
+
+How long ago something was goes by the database's clock, which wrote when it was: so a text is read
+where the database is, not where the caller is.
+"""
 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from zapdb.errors import UsageError
+from zapdb.storage import Connection
 
 UNITS_US: Final = {
     "s": 1_000_000,
@@ -27,3 +33,23 @@ def parse_duration(text: str) -> int:
             hint="give a number followed by s, m, h, d or w, for example 12h",
         )
     return int(match[1]) * UNITS_US[match[2]]
+
+
+def read_time_us(connection: Connection, text: str) -> int:
+    """Microseconds since 1970-01-01 UTC, of a time with its UTC offset, or of so long ago by the
+    database's clock; raises `UsageError`."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return max(0, connection.storage.now_us(connection) - parse_duration(text))
+    if time.tzinfo is None:
+        raise UsageError(
+            "a time needs its UTC offset",
+            given=text,
+            hint=f"if it is UTC, give {time.isoformat()}Z",
+        )
+    return (time - _EPOCH) // _MICROSECOND
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)

@@ -39,6 +39,8 @@ NAMES_TABLES: Final = ("table", "tables")
 some of them alone."""
 READS_THE_PAST: Final = frozenset[Scope]({"data:read", "history:read"})
 """The scopes of methods whose time depends on how many records and changes there are."""
+GOES_BY_TIME: Final = "since"
+"""The field of a request that may say how long ago: it has another answer later."""
 OF_ALL_TENANTS: Final = "all_tenants"
 """The field of a request that is about all tenants, and needs a grant for them."""
 
@@ -139,6 +141,14 @@ class Method:
     @cached_property
     def _may_concern_all(self) -> bool:
         return OF_ALL_TENANTS in self.request_class.DESCRIPTOR.fields_by_name
+
+    @cached_property
+    def _may_go_by_time(self) -> bool:
+        return GOES_BY_TIME in self.request_class.DESCRIPTOR.fields_by_name
+
+    def is_kept(self, request: Any) -> bool:
+        """Whether the answer to a request is the same until the catalog changes."""
+        return self.is_look_up and not (self._may_go_by_time and request.HasField(GOES_BY_TIME))
 
     def tenant_of(self, request: Any) -> str | None:
         """Every tenant, if a request concerns all of them; else None."""

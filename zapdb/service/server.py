@@ -318,7 +318,7 @@ class Server:
             call = incoming_call()
             try:
                 async with self._let_in(method, call, raw, context) as request:
-                    if method.is_look_up and isinstance(raw, bytes):
+                    if isinstance(raw, bytes) and method.is_kept(request):
                         make = lambda: (self._answer(method, request),)  # noqa: E731 - of this one
                         return (await self._look_up(method, raw, request, make))[0]
                     await self._see(request.min_seq)
@@ -340,7 +340,7 @@ class Server:
             call = incoming_call()
             try:
                 async with self._let_in(method, call, raw, context) as request:
-                    if method.is_look_up and isinstance(raw, bytes):
+                    if isinstance(raw, bytes) and method.is_kept(request):
                         for message in await self._look_up(
                             method, raw, request, lambda: self._answer_all(method, request)
                         ):

@@ -255,7 +255,7 @@ class TableRevision(_message.Message):
     def __init__(self, table: _Optional[str] = ..., table_number: _Optional[int] = ..., revision: _Optional[int] = ..., fingerprint: _Optional[str] = ..., migrated_at: _Optional[int] = ..., migrated_by: _Optional[str] = ..., migration: _Optional[str] = ..., event: _Optional[str] = ...) -> None: ...
 
 class GetFingerprintHistoryRequest(_message.Message):
-    __slots__ = ("tenant", "min_seq", "table", "table_number", "since_generation", "limit", "descending")
+    __slots__ = ("tenant", "min_seq", "table", "table_number", "since_generation", "limit", "descending", "since")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
@@ -263,6 +263,7 @@ class GetFingerprintHistoryRequest(_message.Message):
     SINCE_GENERATION_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     DESCENDING_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     min_seq: int
     table: str
@@ -270,7 +271,8 @@ class GetFingerprintHistoryRequest(_message.Message):
     since_generation: int
     limit: int
     descending: bool
-    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., table: _Optional[str] = ..., table_number: _Optional[int] = ..., since_generation: _Optional[int] = ..., limit: _Optional[int] = ..., descending: _Optional[bool] = ...) -> None: ...
+    since: str
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., table: _Optional[str] = ..., table_number: _Optional[int] = ..., since_generation: _Optional[int] = ..., limit: _Optional[int] = ..., descending: _Optional[bool] = ..., since: _Optional[str] = ...) -> None: ...
 
 class FingerprintHistoryEntry(_message.Message):
     __slots__ = ("table", "table_number", "revision", "fingerprint", "migrated_at", "migrated_by", "migration", "event", "rollback_from", "rollback_to", "layout_revision", "schema")
@@ -406,8 +408,8 @@ class HistoryBound(_message.Message):
     OLDER_THAN_FIELD_NUMBER: _ClassVar[int]
     keep_last: int
     before: int
-    older_than: int
-    def __init__(self, keep_last: _Optional[int] = ..., before: _Optional[int] = ..., older_than: _Optional[int] = ...) -> None: ...
+    older_than: str
+    def __init__(self, keep_last: _Optional[int] = ..., before: _Optional[int] = ..., older_than: _Optional[str] = ...) -> None: ...
 
 class HistoryPruning(_message.Message):
     __slots__ = ("table", "table_number", "pruned", "kept_for_layout", "in_use", "newest", "done", "entries", "seq")
@@ -448,10 +450,10 @@ class ListCallsRequest(_message.Message):
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     min_seq: int
-    since: int
+    since: str
     principal: str
     limit: int
-    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., since: _Optional[int] = ..., principal: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., since: _Optional[str] = ..., principal: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class CallLogEntry(_message.Message):
     __slots__ = ("called_at", "principal", "method", "tenant", "tables", "status", "duration_us")
