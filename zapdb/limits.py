@@ -555,7 +555,7 @@ SERVICE_POLL_SECONDS: Final = 1.0
 CALL_LOG_RETENTION_SECONDS: Final = 90 * 86_400
 """How long the call log keeps a call, if the setting is not set."""
 CALL_LOG_CALLS_MAX: Final = 1_000_000
-"""Calls that the call log keeps: older ones go first."""
+"""Calls that the call log keeps: those that were refused go first, then older ones."""
 CALL_LOG_FLUSH_SECONDS: Final = 0.25
 """How long a call may wait until it is written to the call log, with others."""
 CALL_LOG_WAITING_MAX: Final = 20_000
@@ -564,6 +564,8 @@ CALL_LOG_PRUNE_SECONDS: Final = 60.0
 """How often a service removes what the call log keeps no longer, and expired requests."""
 CALL_LOG_TEXT_LENGTH_MAX: Final = 255
 """Characters of a name in the call log: callers may ask for anything."""
+CALL_LOG_TABLES_LENGTH_MAX: Final = 1_024
+"""Characters of the names of all tables of a call in the call log."""
 REQUEST_KEPT_SECONDS: Final = 86_400.0
 """How long a service knows a request by its idempotency key."""
 IDEMPOTENCY_KEY_LENGTH_MAX: Final = 255

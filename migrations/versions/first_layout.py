@@ -9,7 +9,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0029"
+revision = "0030"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -321,6 +321,13 @@ def upgrade() -> None:
         sa.Column("duration_us", sa.BigInteger, nullable=False),
     )
     op.create_index("zapdb_calls_by_time", "zapdb_calls", ["called_at", "id"])
+    op.create_index(
+        "zapdb_calls_refused",
+        "zapdb_calls",
+        ["called_at", "id"],
+        postgresql_where=sa.text("status = 'PERMISSION_DENIED'"),
+        sqlite_where=sa.text("status = 'PERMISSION_DENIED'"),
+    )
     op.create_table(
         "zapdb_requests",
         sa.Column("principal", sa.Text, primary_key=True),

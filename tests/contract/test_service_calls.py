@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,11 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
+from zapdb.service.call_log import NotedCall
 from zapdb.service.client import Client
-from zapdb.service.principals import Grant
+from zapdb.service.guard import IncomingCall
+from zapdb.service.methods import METHODS
+from zapdb.service.principals import Grant, Principal
 from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.identifiers import make_uuid7
 
@@ -159,6 +163,49 @@ def test_calls_go_by_age_and_beyond_the_bound(
     assert prune(0, 3, 4, 5) == [5, 4, 3]
     assert prune(50, 60 * second) == [60 * second]
     assert prune(10, 95 * second) == [95 * second]
+
+
+def test_refusals_push_out_nothing_but_refusals(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever has a token may be refused as often as they like."""
+    workspace.write(1, ITEMS)
+    workspace.open()
+    storage = workspace.connect()
+    monkeypatch.setattr(calls, "CALL_LOG_CALLS_MAX", 4)
+
+    def prune(*rows: LoggedCall) -> list[int]:
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            write_calls(connection, rows)
+            prune_calls(connection, 0, 100)
+        return times_left(storage)
+
+    def refused_at(*times: int) -> list[LoggedCall]:
+        return [replace(row, status=NotAllowed.rpc_status) for row in rows_at(*times)]
+
+    assert prune(*rows_at(1), *refused_at(2, 3, 4)) == [4, 3, 2, 1]
+    assert prune(*rows_at(5), *refused_at(6, 7, 7, 7)) == [7, 7, 5, 1]
+    assert prune(*rows_at(8)) == [8, 7, 5, 1]
+    assert prune(*rows_at(9, 10)) == [10, 9, 8, 5]  # of those, older ones go first
+    assert prune(*refused_at(11)) == [10, 9, 8, 5]
+
+
+def test_a_row_has_no_more_than_some_names_of_tables(
+    service: Served, workspace: Workspace, key_file: Path
+) -> None:
+    """A refused call may name as many tables as a message has place for: neither a row nor what
+    waits to be one has them."""
+    metadata = bearer(token_for(key_file, "ci", Grant("other", ALL)))
+    method = next(one for one in METHODS if one.name == "DiffMoments")
+    names = ["x" * 255] * 300
+    request = method.request_class(tenant="default", first="#1", second="#1", tables=names)
+    with grpc.insecure_channel(service.address) as channel, pytest.raises(grpc.RpcError):
+        list(channel.unary_stream(method.path)(request.SerializeToString(), metadata=metadata))
+    while not (found := logged(service, workspace)):
+        pass  # the client is told before the log
+    assert found[0].tables == (*names[:4], "… and 296 more")
+    few = IncomingCall(method.path, {}, caller=Principal("ci", ()), tables=("a\x1b[31m\n", "b"))
+    assert NotedCall.of(few).tables == ("a\ufffd[31m\ufffd", "b")
 
 
 def test_pages_lead_through_the_whole_log(

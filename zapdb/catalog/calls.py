@@ -17,10 +17,11 @@ from zapdb.errors import CommitUnknown, ConcurrencyError, KeyInUse
 from zapdb.limits import CALL_LOG_CALLS_MAX, REQUEST_KEPT_SECONDS
 from zapdb.storage import Connection
 from zapdb.storage.cells import reading
-from zapdb.storage.fixed_tables import CALLS, REQUESTS
+from zapdb.storage.fixed_tables import CALLS, IS_REFUSED_CALL, REQUESTS
 
 PAGE_CALLS: Final = 1_000
 US: Final = 1_000_000
+IS_REFUSED: Final = sa.text(IS_REFUSED_CALL)
 _INSERT: Final = (
     "INSERT INTO zapdb_requests (principal, key, request, owner, expires_at)"
     " VALUES ({mark}, {mark}, {mark}, {mark}, {mark}) ON CONFLICT DO NOTHING RETURNING key"
@@ -66,14 +67,16 @@ def write_calls(connection: Connection, calls: Sequence[LoggedCall]) -> None:
 
 def read_calls(
     connection: Connection,
-    tenant: str,
+    tenant: str | None,
     since_us: int | None,
     principal: str | None,
     before: tuple[int, bytes] | None,
 ) -> list[LoggedCall]:
-    """A page of the call log of a tenant, newest first, of calls before one that was read: its
-    time and its id."""
-    query = sa.select(CALLS).where(CALLS.c.tenant_name == tenant)
+    """A page of the call log of a tenant, or of all, newest first, of calls before one that was
+    read: its time and its id."""
+    query = sa.select(CALLS)
+    if tenant is not None:
+        query = query.where(CALLS.c.tenant_name == tenant)
     if since_us is not None:
         query = query.where(CALLS.c.called_at >= since_us)
     if principal is not None:
@@ -93,15 +96,38 @@ def _call_of(*row: Any) -> LoggedCall:
 
 def prune_calls(connection: Connection, retention_seconds: int, now_us: int) -> None:
     """Delete what the call log keeps no longer, by age (0: for good) and by number; and requests
-    that are known no longer."""
-    bounds = [now_us - retention_seconds * US] if retention_seconds else []
-    newest = sa.select(CALLS.c.called_at).order_by(CALLS.c.called_at.desc())
-    beyond = connection.core_execute(newest.offset(CALL_LOG_CALLS_MAX).limit(1)).fetchone()
-    if beyond is not None:
-        bounds.append(beyond[0] + 1)
-    if bounds:
-        connection.core_execute(sa.delete(CALLS).where(CALLS.c.called_at < max(bounds)))
+    that are known no longer.
+
+    Beyond the number, refused calls go first: whoever has a token may be refused as often as they
+    like, and pushes out nothing but refusals by it.
+    """
+    if retention_seconds:
+        oldest = now_us - retention_seconds * US
+        connection.core_execute(sa.delete(CALLS).where(CALLS.c.called_at < oldest))
+    if _count_excess(connection):
+        for which in (IS_REFUSED, sa.true()):
+            _prune_oldest(connection, which, _count_excess(connection))
     connection.core_execute(sa.delete(REQUESTS).where(REQUESTS.c.expires_at < now_us))
+
+
+def _count_excess(connection: Connection) -> int:
+    counted = connection.core_execute(sa.select(sa.func.count()).select_from(CALLS)).fetchone()
+    assert counted is not None
+    return max(0, int(counted[0]) - CALL_LOG_CALLS_MAX)
+
+
+def _prune_oldest(connection: Connection, which: Any, count: int) -> None:
+    """Delete so many calls, the oldest first, or as many as there are."""
+    if not count:
+        return
+    found = sa.select(CALLS.c.called_at, CALLS.c.id).where(which)
+    found = found.order_by(CALLS.c.called_at, CALLS.c.id).offset(count - 1).limit(1)
+    last = connection.core_execute(found).fetchone()
+    pruned = sa.delete(CALLS).where(which)
+    if last is not None:
+        by_time = sa.tuple_(CALLS.c.called_at, CALLS.c.id)
+        pruned = pruned.where(by_time <= sa.tuple_(last[0], last[1]))
+    connection.core_execute(pruned)
 
 
 @dataclass(frozen=True, slots=True)

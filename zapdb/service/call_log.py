@@ -11,6 +11,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from zapdb.catalog.calls import PAGE_CALLS, LoggedCall, prune_calls, write_calls
@@ -20,6 +22,7 @@ from zapdb.errors import NotAllowed, ZapdbError
 from zapdb.limits import (
     CALL_LOG_FLUSH_SECONDS,
     CALL_LOG_PRUNE_SECONDS,
+    CALL_LOG_TABLES_LENGTH_MAX,
     CALL_LOG_TEXT_LENGTH_MAX,
     CALL_LOG_WAITING_MAX,
 )
@@ -45,13 +48,54 @@ def is_logged(call: IncomingCall) -> bool:
     return method.changes or method.scope == SHOWS_DATA
 
 
+@dataclass(frozen=True, slots=True)
+class NotedCall:
+    """What a row needs of a call that has ended, and nothing else of it: a request may have
+    megabytes of names. `ended` is by `time.perf_counter`."""
+
+    ended: float
+    seconds: float
+    principal: str
+    method: str
+    tenant: str
+    tables: tuple[str, ...]
+    status: str
+
+    @classmethod
+    def of(cls, call: IncomingCall) -> NotedCall:
+        assert call.caller is not None
+        now = time.perf_counter()
+        return cls(
+            now,
+            now - call.begun,
+            call.caller.name,
+            _short(call.path),
+            _short(call.tenant),
+            _shorten_tables(call.tables),
+            call.status,
+        )
+
+    def row(self, now_us: int, here: float) -> LoggedCall:
+        """`now_us` is the time of the database when it is `here` by `time.perf_counter`."""
+        return LoggedCall(
+            make_uuid7(),
+            now_us - int((here - self.ended + self.seconds) * 1e6),
+            self.principal,
+            self.method,
+            self.tenant,
+            self.tables,
+            self.status,
+            int(self.seconds * 1e6),
+        )
+
+
 class CallLog:
     """Of one server. `do` lets a worker of its database do something."""
 
     def __init__(self, storage: Storage, do: Do) -> None:
         self._storage = storage
         self._do = do
-        self._waiting = deque[tuple[float, IncomingCall, float]]()
+        self._waiting = deque[NotedCall]()
         self._lost = 0
         self._pruned_at = -CALL_LOG_PRUNE_SECONDS
 
@@ -62,8 +106,7 @@ class CallLog:
         if len(self._waiting) >= CALL_LOG_WAITING_MAX:
             self._lost += 1
             return
-        now = time.perf_counter()
-        self._waiting.append((now, call, now - call.begun))
+        self._waiting.append(NotedCall.of(call))
 
     async def keep_writing(self) -> None:
         """Write what waits, until this task is cancelled."""
@@ -89,10 +132,10 @@ class CallLog:
             lost, self._lost = self._lost, 0
             logger.error("%d calls are not in the call log: the database took none", lost)
 
-    def _write(self, batch: list[tuple[float, IncomingCall, float]]) -> None:
+    def _write(self, batch: list[NotedCall]) -> None:
         with self._storage.transaction(TransactionMode.CATALOG) as connection:
             now_us, here = self._storage.now_us(connection), time.perf_counter()
-            write_calls(connection, [_row(now_us, here, *one) for one in batch])
+            write_calls(connection, [one.row(now_us, here) for one in batch])
 
     def _prune(self) -> None:
         if self._storage.read_only:
@@ -105,20 +148,19 @@ def _read_retention(connection: Connection) -> int:
     return int(read_settings(connection, 0).find(CALL_LOG_RETENTION, EVERYWHERE)[0])
 
 
-def _row(now_us: int, here: float, ended: float, call: IncomingCall, seconds: float) -> LoggedCall:
-    assert call.caller is not None
-    return LoggedCall(
-        make_uuid7(),
-        now_us - int((here - ended + seconds) * 1e6),
-        call.caller.name,
-        _short(call.path),
-        _short(call.tenant),
-        tuple(map(_short, call.tables[:CALL_LOG_TEXT_LENGTH_MAX])),
-        call.status,
-        int(seconds * 1e6),
-    )
+def _shorten_tables(tables: tuple[str, ...]) -> tuple[str, ...]:
+    """The first names, and how many more there are, if all are longer than a row should be."""
+    found, length = list[str](), 0
+    for name in map(_short, islice(tables, CALL_LOG_TABLES_LENGTH_MAX)):
+        length += len(name)
+        if length > CALL_LOG_TABLES_LENGTH_MAX:
+            break
+        found.append(name)
+    left = len(tables) - len(found)
+    return (*found, f"… and {left:,} more") if left else tuple(found)
 
 
 def _short(text: str) -> str:
-    """A name as a column can hold it: PostgreSQL takes no NUL."""
-    return text[:CALL_LOG_TEXT_LENGTH_MAX].replace("\0", "\ufffd")
+    """A name as a column can hold it (PostgreSQL takes no NUL) and a line can show it."""
+    cut = text[:CALL_LOG_TEXT_LENGTH_MAX]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in cut)

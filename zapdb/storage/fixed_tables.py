@@ -71,6 +71,7 @@ EraDoubt = Literal["archive_pruning"]
 
 _IS_EVENT = "event IS NOT NULL"
 IS_DELETION: Final = "event IS NULL AND after IS NULL"
+IS_REFUSED_CALL: Final = "status = 'PERMISSION_DENIED'"
 """Of a row of `zapdb_changes`."""
 
 GATE = Table("zapdb_gate", METADATA, Column("unused", Integer))
@@ -470,8 +471,12 @@ those of then, null if they do not."""
 def complete_for_postgresql() -> None:
     """Add what only PostgreSQL is told: SQLAlchemy imports the engine's dialect for it, which a
     program with a SQLite file does without."""
-    where = {"zapdb_changes_events": _IS_EVENT, "zapdb_changes_deletions": IS_DELETION}
-    for index in CHANGES.indexes:
+    where = {
+        "zapdb_changes_events": _IS_EVENT,
+        "zapdb_changes_deletions": IS_DELETION,
+        "zapdb_calls_refused": IS_REFUSED_CALL,
+    }
+    for index in (*CHANGES.indexes, *CALLS.indexes):
         if index.name in where:
             index.dialect_kwargs["postgresql_where"] = text(where[index.name])
 
@@ -488,6 +493,7 @@ CALLS = Table(
     Column("status", Text, nullable=False),
     Column("duration_us", BigInteger, nullable=False),
     Index("zapdb_calls_by_time", "called_at", "id"),
+    Index("zapdb_calls_refused", "called_at", "id", sqlite_where=text(IS_REFUSED_CALL)),
 )
 """The call log of services; no rows of the catalog, which every process caches. The tenant and the
 tables (JSON) are names as the request had them, so the calls for a tenant outlive it; `status` is

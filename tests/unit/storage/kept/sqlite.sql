@@ -1,8 +1,9 @@
--- layout 0029
+-- layout 0030
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, "key" BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (tenant, field, "key") )
 CREATE TABLE zapdb_blobs ( id BLOB NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_calls ( id BLOB NOT NULL, called_at BIGINT NOT NULL, principal TEXT NOT NULL, method TEXT NOT NULL, tenant_name TEXT NOT NULL, tables TEXT NOT NULL, status TEXT NOT NULL, duration_us BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE INDEX zapdb_calls_by_time ON zapdb_calls (called_at, id)
+CREATE INDEX zapdb_calls_refused ON zapdb_calls (called_at, id) WHERE status = 'PERMISSION_DENIED'
 CREATE TABLE zapdb_catalog ( kind TEXT NOT NULL, "key" TEXT NOT NULL, seq BIGINT NOT NULL, value TEXT, PRIMARY KEY (kind, "key") )
 CREATE UNIQUE INDEX zapdb_catalog_seq ON zapdb_catalog (seq)
 CREATE TABLE zapdb_catalog_versions ( tenant BIGINT NOT NULL, version BIGINT NOT NULL, PRIMARY KEY (tenant) )
