@@ -530,6 +530,8 @@ VIOLATIONS_SHOWN_MAX: Final = 50
 # The service
 SERVICE_REQUEST_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 """One message of a request to `zapdb serve`."""
+SERVICE_PLAIN_REQUEST_SIZE_BYTES_MAX: Final = 1024 * 1024
+"""A request that brings no migration files."""
 SERVICE_ANSWER_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One message of an answer."""
 PASTS_KEPT_MAX: Final = 100

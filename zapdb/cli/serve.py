@@ -87,22 +87,35 @@ def serve_command(
     interrupted.
 
     Anything but a loopback address needs TLS and tokens. The key file and the certificates are read
-    again when they change. When the service is told to end (SIGTERM), calls under way have 10 s.
+    again when they change. When the service is told to end (SIGTERM, or Ctrl-C), calls under way
+    have 10 s; told again, or before it listens, it ends at once.
 
     With `--json`: `{address, metrics}`, when it listens; `metrics` is null without `--metrics`.
     """
-    asyncio.run(_serve(options.address, listening.checked(), metrics, output))
+    try:
+        asyncio.run(_serve(options.address, listening.checked(), metrics, output))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 async def _serve(address: str, listening: Listening, metrics: str | None, output: Output) -> None:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stopped, listens = asyncio.Event(), False
+    loop, serving = asyncio.get_running_loop(), asyncio.current_task()
+    assert serving is not None
+
+    def end() -> None:
+        if listens and not stopped.is_set():
+            stopped.set()
+        else:
+            serving.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
+        loop.add_signal_handler(number, end)
     async with aio.open(address) as db:
         server = Server(db, listening)
         with server.metrics_at(metrics) as metrics_at:
             at = await server.start()
+            listens = True
             output.write(f"serving {db!r} at {at}")
             output.document({"address": at, "metrics": metrics_at})
             await server.serve_until(stopped)

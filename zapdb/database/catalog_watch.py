@@ -97,6 +97,11 @@ class CatalogWatcher:
         """The cache as it is; None as long as none was loaded."""
         return self._cache
 
+    @property
+    def error(self) -> ZapdbError | None:
+        """Why the newest look at the catalog failed, if it did."""
+        return self._error
+
     def cache(self, timeout_seconds: float) -> CatalogCache:
         """The cache as it is, which may be about a second old; loaded now if it was not yet."""
         return self._cache or self.wait(0, timeout_seconds)

@@ -83,6 +83,7 @@
     │   ├── CallTimedOut (TimeoutError)    it did not answer in the time that it was given
     │   ├── NotAuthenticated (PermissionError) the service does not know who calls
     │   ├── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
+    │   ├── RequestTooLarge                a request is larger than those of its method
     │   ├── ServiceBusy                    too many long calls of one principal
     │   └── KeyInUse                       another request has the same idempotency key
     └── MissingExtra (ImportError)         an optional dependency is not installed
@@ -161,6 +162,7 @@ from zapdb.errors.running_errors import (
     MissingExtra,
     NotAllowed,
     NotAuthenticated,
+    RequestTooLarge,
     RollbackInProgress,
     ServiceBusy,
     ServiceError,
@@ -258,6 +260,7 @@ __all__ = [
     "RecordExists",
     "RecordNotFound",
     "ReferenceViolation",
+    "RequestTooLarge",
     "RollbackInProgress",
     "RollbackNotProven",
     "SchemaChangesRefused",

@@ -158,6 +158,13 @@ class NotAllowed(ServiceError, PermissionError):
     rpc_status = "PERMISSION_DENIED"
 
 
+class RequestTooLarge(ServiceError):
+    """A request to a service is larger than those of its method may be."""
+
+    code = "service.request_too_large"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
 class ServiceBusy(ServiceError):
     """The principal has too many calls under way that may take minutes."""
 

@@ -33,6 +33,9 @@ OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", int(SERVICE_KEEPALIVE_WAIT_SECONDS * 1000)),
     ("grpc.http2.max_pings_without_data", 0),  # any number of them
 )
+NO_PROXY: Final = ("grpc.enable_http_proxy", 0)
+"""Of a connection in clear: a proxy that the environment names would get the token, and connect to
+a loopback of its own."""
 
 
 def is_loopback(host: str) -> bool:
@@ -102,10 +105,11 @@ class ServiceAddress:
         """Raises `UsageError` for what is no address, and for another machine's without TLS."""
         try:
             parts = urlsplit(address)
-            host, port = parts.hostname, parts.port or PORT
+            host, port = parts.hostname, PORT if parts.port is None else parts.port
         except ValueError:
             host, port, parts = None, 0, urlsplit("")
-        is_whole = host and not (parts.path.strip("/") or parts.query or parts.username)
+        further = (parts.path.strip("/"), parts.query, parts.fragment, parts.username)
+        is_whole = host and port and not any((*further, parts.password))
         if parts.scheme not in ("grpc", "grpcs") or not host or not is_whole:
             hint = "grpcs://host:port"
             if parts.scheme.startswith(("sqlite", "postgres")):
@@ -132,7 +136,7 @@ class ServiceAddress:
         """A channel of grpc, or of `grpc.aio`; nothing is sent before the first call."""
         if self.is_safe:
             return library.secure_channel(self.place, self.access.credentials(), OPTIONS)
-        return library.insecure_channel(self.place, OPTIONS)
+        return library.insecure_channel(self.place, (*OPTIONS, NO_PROXY))
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
         """What each call shows, beside a certificate."""

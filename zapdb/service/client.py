@@ -74,6 +74,10 @@ class Calls:
         return made
 
     def with_key(self, key: str) -> Calls:
+        if not key:
+            raise UsageError(
+                "an idempotency key is empty", hint="give one of your own, such as a UUID"
+            )
         made = copy(self)
         made._key = key
         return made

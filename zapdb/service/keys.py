@@ -94,11 +94,11 @@ def read_keys(path: Path) -> Keys:
     place = Location(str(path))
     try:
         plain = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError("the key file is not JSON", location=place, cause=str(error)) from None
     try:
         return _checked(path, plain)
-    except (ValueError, jwt.PyJWTError) as error:
+    except ValueError as error:
         raise UsageError(
             "the key file has errors",
             location=place,
@@ -111,11 +111,13 @@ def _checked(path: Path, plain: Any) -> Keys:
     if not isinstance(plain, dict) or not isinstance(plain.get("keys"), list):
         raise ValueError("a key file is an object with a list of `keys`")
     keys: dict[str, jwt.PyJWK] = {}
+    if not all(isinstance(key, dict) for key in plain["keys"]):
+        raise ValueError("a key is an object")
     used = tuple(_check_key(key) for key in plain["keys"] if key.get("use", "sig") == "sig")
     for key in used:
         if key["kid"] in keys:
             raise ValueError(f"two keys have the kid {key['kid']!r}")
-        keys[key["kid"]] = jwt.PyJWK(_public(key), key["alg"])
+        keys[key["kid"]] = _load_key(_public(key))
     audience, principals = plain.get("audience", AUDIENCE), plain.get("principals", {})
     if not isinstance(audience, str) or not isinstance(principals, dict):
         raise ValueError("`audience` is a text, and `principals` is an object")
@@ -126,10 +128,12 @@ def _checked(path: Path, plain: Any) -> Keys:
     return Keys(path, audience, keys, used, granted)
 
 
-def _check_key(key: Any) -> Mapping[str, Any]:
+def _check_key(key: Mapping[str, Any]) -> Mapping[str, Any]:
     kid, kind, algorithm = (key.get(name) for name in ("kid", "kty", "alg"))
     if not isinstance(kid, str) or not kid:
         raise ValueError("a key has no `kid`")
+    if not isinstance(kind, str) or not isinstance(algorithm, str):
+        raise ValueError(f"the key {kid!r} has no type `kty` and algorithm `alg`")
     if algorithm not in ALGORITHMS.get(kind, ()):
         known = ", ".join(sorted(one for some in ALGORITHMS.values() for one in some))
         raise ValueError(
@@ -137,12 +141,20 @@ def _check_key(key: Any) -> Mapping[str, Any]:
             f"known: {known}"
         )
     if kind == "oct":
-        secret: bytes = jwt.PyJWK(dict(key), algorithm).key
+        secret: bytes = _load_key(key).key
         if len(secret) < SHARED_SECRET_SIZE_BYTES_MIN:
             raise ValueError(
                 f"the secret of {kid!r} is shorter than {SHARED_SECRET_SIZE_BYTES_MIN} bytes"
             )
     return dict(key)
+
+
+def _load_key(key: Mapping[str, Any]) -> jwt.PyJWK:
+    """Raises `ValueError` for one that is damaged, of which the libraries raise anything."""
+    try:
+        return jwt.PyJWK(dict(key), key["alg"])
+    except Exception as error:
+        raise ValueError(f"the key {key['kid']!r} can't be used: {error!r}") from None
 
 
 def _public(key: Mapping[str, Any]) -> dict[str, Any]:

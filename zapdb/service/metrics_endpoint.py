@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -51,8 +52,11 @@ def serving_metrics(
         def log_message(self, format: str, *args: object) -> None:
             """Nothing: an agent asks every few seconds."""
 
+    class Server(HTTPServer):
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
     try:
-        server = HTTPServer((host.strip("[]"), int(port)), Handler)
+        server = Server((host.strip("[]"), int(port)), Handler)
     except OSError as error:
         raise UsageError(
             "metrics can't be served there", address=address, cause=error.strerror or str(error)

@@ -46,6 +46,7 @@ from zapdb.errors import (
     InvalidValue,
     LeaseLost,
     MigrationLimitExceeded,
+    RequestTooLarge,
     UnknownName,
     UsageError,
     ZapdbError,
@@ -60,6 +61,7 @@ from zapdb.limits import (
     SERVICE_DRAIN_SECONDS,
     SERVICE_KEEPALIVE_SECONDS,
     SERVICE_KEEPALIVE_WAIT_SECONDS,
+    SERVICE_PLAIN_REQUEST_SIZE_BYTES_MAX,
     SERVICE_POLL_SECONDS,
     SERVICE_REQUEST_SIZE_BYTES_MAX,
 )
@@ -137,7 +139,7 @@ class Listening:
 
     def _is_loopback(self) -> bool:
         host, _, port = self.address.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        if not host or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
             raise UsageError(
                 "this is no address to listen on", address=self.address, hint="HOST:PORT"
             )
@@ -164,19 +166,20 @@ class KnownAnswer:
 
 
 class KeptAnswers:
-    """Of look-ups, by the path and the bytes of the request."""
+    """Of look-ups, by the digest of the path and of the bytes of the request, which may be long."""
 
     def __init__(self) -> None:
-        self._kept = OrderedDict[tuple[str, bytes], KeptAnswer]()
+        self._kept = OrderedDict[bytes, KeptAnswer]()
         self._size_bytes = 0
 
     def find(self, path: str, request: bytes, seq: int) -> tuple[bytes, ...] | None:
-        kept = self._kept.get((path, request))
+        kept = self._kept.get(_name_of(path, request))
         return kept.messages if kept is not None and kept.seq == seq else None
 
     def keep(self, path: str, request: bytes, answer: KeptAnswer) -> None:
-        self._remove((path, request))
-        self._kept[path, request] = answer
+        name = _name_of(path, request)
+        self._remove(name)
+        self._kept[name] = answer
         self._size_bytes += answer.size_bytes
         while (
             len(self._kept) > SERVICE_ANSWERS_KEPT_MAX
@@ -184,10 +187,14 @@ class KeptAnswers:
         ):
             self._remove(next(iter(self._kept)))
 
-    def _remove(self, name: tuple[str, bytes]) -> None:
+    def _remove(self, name: bytes) -> None:
         kept = self._kept.pop(name, None)
         if kept is not None:
             self._size_bytes -= kept.size_bytes
+
+
+def _name_of(path: str, request: bytes) -> bytes:
+    return hashlib.sha256(b"%b\0%b" % (path.encode(), request)).digest()
 
 
 class Server:
@@ -209,6 +216,7 @@ class Server:
         self._keys_under_way = set[tuple[str, str]]()
         """The principals and idempotency keys of calls that have not ended."""
         self._was_node = False
+        self._says_serving = True
         self.grpc = grpc.aio.server(interceptors=[self._guard], options=OPTIONS)
         by_service: dict[str, dict[str, Handler]] = {}
         for method in METHODS:
@@ -257,6 +265,7 @@ class Server:
                 await asyncio.wait_for(stopped.wait(), SERVICE_POLL_SECONDS)
             except TimeoutError:
                 lost = self._find_loss()
+                await self._say_health()
                 if self._keys is not None:
                     self._keys.look_again()
         await self.stop()
@@ -278,6 +287,14 @@ class Server:
         """Let no further calls in, and end when those under way have ended, in time."""
         await self._health.enter_graceful_shutdown()
         await self.grpc.stop(grace=SERVICE_DRAIN_SECONDS)
+
+    async def _say_health(self) -> None:
+        """Whether the database can be reached, as who follows its catalog finds."""
+        can_serve = self._db._node_context.watcher.error is None
+        if can_serve != self._says_serving:
+            self._says_serving = can_serve
+            told = health_pb2.HealthCheckResponse
+            await self._say(told.SERVING if can_serve else told.NOT_SERVING)
 
     async def _say(self, status: Any) -> None:
         for service in ("", *self._services):
@@ -441,7 +458,16 @@ class Server:
         return request or self._enter(method, call, b"", context)
 
     def _enter(self, method: Method, call: IncomingCall, raw: bytes, context: Context) -> Any:
-        """The request of a call that is let in."""
+        """The request of a call that is let in. Before it is known who calls, nothing is parsed."""
+        self._guard.identify(call, context)
+        if method.sent is None and len(raw) > SERVICE_PLAIN_REQUEST_SIZE_BYTES_MAX:
+            raise RequestTooLarge(
+                "the request is larger than those of its method may be",
+                method=method.path,
+                size=len(raw),
+                most=SERVICE_PLAIN_REQUEST_SIZE_BYTES_MAX,
+                hint="ask for less at a time",
+            )
         try:
             request = _parse(method, raw)
         except InvalidValue:
@@ -457,7 +483,7 @@ class Server:
         """The answer to a request that has a key: that of the first time, if there was one, else
         the one that the block makes. That of a stream is its last message, which tells all."""
         key = call.metadata.get(IDEMPOTENCY_KEY) if method.changes else None
-        if not key:
+        if key is None:
             yield KnownAnswer()
             return
         assert call.caller is not None
@@ -592,9 +618,10 @@ def _checked_key(key: str) -> str:
 
 def _hash(method: Method, request: Any) -> bytes:
     """What is the same for a request and its repetition: not what the client has seen meanwhile."""
-    same = method.request_class()
+    same: Any = method.request_class()
     same.CopyFrom(request)
     same.ClearField("min_seq")
+    same.tenant = same.tenant or DEFAULT_TENANT_NAME
     text = same.SerializeToString(deterministic=True)
     return hashlib.sha256(method.path.encode() + b"\0" + text).digest()
 
