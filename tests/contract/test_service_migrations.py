@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import threading
 import time
@@ -159,6 +160,53 @@ def test_the_same_is_said_of_the_same_files(
         here, there = place.both(*given)
         assert there == here
         assert here.out or here.err
+
+
+def make_odd(directory: Path, kind: str) -> None:
+    """A stored migration, and something beside it that can't be read or has no right name."""
+    write(directory, DIRECTORIES["stored"])
+    match kind:
+        case "bytes in a name":
+            Path(os.fsdecode(os.fsencode(directory) + b"/0003_\xff.yaml")).write_text("")
+        case "backslash":
+            write(directory, {"0003_a\\b.yaml": "", "0004_c.yaml": ""})
+        case "directory":
+            (directory / "0003_next.yaml").mkdir()
+        case "dangling link":
+            (directory / "0003_next.yaml").symlink_to("nowhere")
+        case "stored one":
+            for path in directory.glob("0001*"):
+                path.unlink()
+                path.mkdir()
+        case "lock":
+            (directory / "zapdb.lock").mkdir()
+
+
+@pytest.mark.parametrize(
+    "kind", ["bytes in a name", "backslash", "directory", "dangling link", "stored one", "lock"]
+)
+def test_files_that_cannot_be_read_matter_to_those_who_read_them(place: Place, kind: str) -> None:
+    directory = place.directories / f"odd {kind}"
+    if not directory.exists():
+        make_odd(directory, kind)
+    for command in ("check", "status", "diff", "plan"):
+        here, there = place.both("migrate", command, "-m", str(directory))
+        assert there == here
+        assert "Traceback" not in here.err
+    statuses = {
+        command: place.both("migrate", command, "-m", str(directory))[1].status
+        for command in ("check", "status")
+    }
+    assert statuses["check"] == 1
+    assert statuses["status"] == {"directory": 3, "dangling link": 3, "lock": 0}.get(kind, 1)
+
+
+def test_a_directory_may_be_given_as_a_text(place: Place) -> None:
+    directory = place.directories / "pending"
+    with zapdb.connect(place.service) as client:
+        found = client.migrations.status(directory)
+        assert client.migrations.status(str(directory)) == found
+        assert client.migrations.plan(str(directory)).migrations
 
 
 # --- what changes something ----------------------------------------------------------------------

@@ -45,18 +45,18 @@ from zapdb.limits import MIGRATION_CHECK_MEMORY_SIZE_BYTES, MIGRATION_CHECK_SECO
 from zapdb.migrations import (
     Chain,
     Migration,
-    MigrationDirectory,
     MigrationFile,
     NumberAllocator,
     ParsedMigration,
     SentDirectory,
+    SentFile,
     find_file,
     list_files,
     parse_resolved,
     resolve_files,
 )
 from zapdb.migrations.check import CheckedMigration, CheckedMigrations, check_files
-from zapdb.migrations.directory import LockLine
+from zapdb.migrations.directory import GivenDirectory, LockLine, as_directory
 from zapdb.migrations.document import DocumentText
 from zapdb.migrations.prove import require_proven
 from zapdb.migrations.undo import to_yaml
@@ -104,10 +104,11 @@ class GivenFiles:
 
 
 def check_all_files(
-    directory: MigrationDirectory, catalog: StoredPosition | None, *, with_lock: bool = True
+    directory: GivenDirectory, catalog: StoredPosition | None, *, with_lock: bool = True
 ) -> CheckedMigrations:
     """Check all files, as `zapdb.migrations.check.check_files` does; a directory may begin after
     what the catalog stores."""
+    directory = as_directory(directory)
     if isinstance(directory, Path):
         before = find_chain_before(list_files(directory)[0], catalog)
         numbers = NumberAllocator.provisional()
@@ -121,10 +122,9 @@ def check_all_files(
     )
 
 
-def list_states(
-    directory: MigrationDirectory, catalog: StoredPosition | None
-) -> list[MigrationState]:
+def list_states(directory: GivenDirectory, catalog: StoredPosition | None) -> list[MigrationState]:
     """The state of every migration, as `list_migration_states` has it."""
+    directory = as_directory(directory)
     if isinstance(directory, Path):
         return list_migration_states(list_files(directory), catalog)
     return [
@@ -141,7 +141,7 @@ def _conflict_of(told: ToldState) -> MigrationError | None:
 
 
 def read_given(
-    directory: MigrationDirectory,
+    directory: GivenDirectory,
     catalog: StoredPosition | None,
     *,
     to: int | None = None,
@@ -151,6 +151,7 @@ def read_given(
 
     Raises `UsageError`, `InvalidMigration`, `UnknownName`, `MigrationConflict` and `NotProven`.
     """
+    directory = as_directory(directory)
     if isinstance(directory, Path):
         files = list_files(directory)
     else:
@@ -175,19 +176,19 @@ def _read_sent(
 ) -> list[MigrationFile]:
     asked: Asked = "read and prove" if prove else "read"
     told = _ask(Request(asked, directory, _stored_part(catalog), to), ToldFile)
-    contents = {file.name: file.content for file in directory.files}
-    if not {one.file for one in told} <= contents.keys():
+    sent = {file.name: file for file in directory.files}
+    if not {one.file for one in told} <= sent.keys():
         raise _no_answer()
     return [
-        _read_file(Path(directory.path) / one.file, contents[one.file], one, is_proven=prove)
+        _read_file(Path(directory.path) / one.file, sent[one.file], one, is_proven=prove)
         for one in told
     ]
 
 
-def _read_file(path: Path, content: bytes, told: ToldFile, *, is_proven: bool) -> CheckedFile:
+def _read_file(path: Path, sent: SentFile, told: ToldFile, *, is_proven: bool) -> CheckedFile:
     parsed = None
     if told.structure is not None:
-        source = DocumentText(str(path), content)
+        source = DocumentText(str(path), sent.content)
         try:
             parsed = parse_resolved(told.structure, told.name, told.summary, source)
         except CorruptCatalog:
@@ -195,7 +196,15 @@ def _read_file(path: Path, content: bytes, told: ToldFile, *, is_proven: bool) -
         parsed = replace(parsed, is_proven=is_proven)
     before = tuple(LockLine(*line) for line in told.before)
     return CheckedFile(
-        told.number, told.name, path, content, before, parsed, told.changes, told.rollback
+        told.number,
+        told.name,
+        path,
+        sent.content,
+        before,
+        sent.unreadable,
+        parsed=parsed,
+        changes=told.changes,
+        rollback=told.rollback,
     )
 
 

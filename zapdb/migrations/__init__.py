@@ -10,7 +10,7 @@ from zapdb.migrations.chain import (
     resolve_all,
     resolve_files,
 )
-from zapdb.migrations.directory import MigrationDirectory, SentDirectory, SentFile
+from zapdb.migrations.directory import GivenDirectory, MigrationDirectory, SentDirectory, SentFile
 from zapdb.migrations.migration import Migration, label, read_stored
 from zapdb.migrations.operations import OPERATIONS, NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration
@@ -19,6 +19,7 @@ from zapdb.migrations.resolution import parse_resolved, resolve
 __all__ = [
     "OPERATIONS",
     "Chain",
+    "GivenDirectory",
     "Migration",
     "MigrationDirectory",
     "MigrationFile",

@@ -24,9 +24,10 @@ from zapdb.migrations.directory import (
     LockLine,
     MigrationDirectory,
     SentDirectory,
+    SentFile,
     read_lines_before,
 )
-from zapdb.migrations.document import DocumentText, read_document
+from zapdb.migrations.document import DocumentText, read_document, unreadable
 from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration, parse_document
@@ -49,6 +50,8 @@ class MigrationFile:
     before: tuple[LockLine, ...] = ()
     """Of the first file: the lines of the lock file for the migrations before it, which only
     databases have; none if the directory has all files."""
+    unreadable: str = ""
+    """Why one that was sent could not be read."""
 
     @property
     def label(self) -> str:
@@ -61,6 +64,8 @@ class MigrationFile:
         return self.before[-1] if self.before else None
 
     def read(self) -> DocumentText:
+        if self.unreadable:
+            raise unreadable(str(self.path), self.unreadable)
         if self.content is not None:
             return DocumentText(str(self.path), self.content)
         return DocumentText.read(self.path)
@@ -221,15 +226,15 @@ def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
     They begin at 1, at a squash, or after a migration that `zapdb.lock` names.
     """
     given = directory
-    contents: dict[str, bytes | None]
+    found: dict[str, SentFile | None]
     if isinstance(directory, SentDirectory):
-        contents = {file.name: file.content for file in directory.files if is_document(file.name)}
+        found = {file.name: file for file in directory.files if is_document(file.name)}
         directory = Path(directory.path)
     else:
-        contents = dict.fromkeys(list_documents(directory))
+        found = dict.fromkeys(list_documents(directory))
     files: list[MigrationFile] = []
     violations: list[Violation] = []
-    for name, content in sorted(contents.items()):
+    for name in sorted(found):
         path, match = directory / name, FILE_NAME.fullmatch(name)
         if match is None:
             violations.append(
@@ -240,7 +245,10 @@ def list_files(directory: MigrationDirectory) -> list[MigrationFile]:
                 )
             )
             continue
-        files.append(MigrationFile(int(match["number"]), match["name"], path, content))
+        file = MigrationFile(int(match["number"]), match["name"], path)
+        if (sent := found[name]) is not None:
+            file = replace(file, content=sent.content, unreadable=sent.unreadable)
+        files.append(file)
     files.sort(key=lambda file: (file.number, file.name))
     if files and files[0].number > 1 and not files[0].is_squash():
         files[0] = replace(files[0], before=read_lines_before(given, files[0].number))

@@ -17,10 +17,12 @@ CURE: Final = "if the files are right, run `zapdb migrate check --write`"
 
 @dataclass(frozen=True, slots=True)
 class SentFile:
-    """A file that somebody sent: its name without a directory, and its bytes."""
+    """A file that somebody sent: its name without a directory, and its bytes; or `unreadable`, why
+    it could not be read there: not every command reads every file."""
 
     name: str
-    content: bytes
+    content: bytes = b""
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class SentDirectory:
 
 MigrationDirectory = Path | SentDirectory
 """Migration files, on this machine or sent from another one."""
+GivenDirectory = str | MigrationDirectory
+"""The same, as callers name it."""
+
+
+def as_directory(given: GivenDirectory) -> MigrationDirectory:
+    return Path(given) if isinstance(given, str) else given
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +73,35 @@ class LockLine:
 
 
 def find_lock(directory: MigrationDirectory) -> tuple[Path, bytes | None]:
-    """The path of the lock file, and its bytes if there is one."""
+    """The path of the lock file, and its bytes if there is one; raises `LockfileMismatch` if it
+    can't be read."""
     if isinstance(directory, SentDirectory):
-        sent = (file.content for file in directory.files if file.name == FILE)
-        return Path(directory.path) / FILE, next(sent, None)
+        path = Path(directory.path) / FILE
+        found = next((file for file in directory.files if file.name == FILE), None)
+        if found is not None and found.unreadable:
+            raise _unreadable_lock(path, found.unreadable)
+        return path, None if found is None else found.content
     path = directory / FILE
     try:
         return path, path.read_bytes()
     except FileNotFoundError:
         return path, None
+    except OSError as error:
+        raise _unreadable_lock(path, reason_of(error)) from None
+
+
+def reason_of(error: OSError) -> str:
+    """Why a file can't be read."""
+    return error.strerror or str(error)
+
+
+def _unreadable_lock(path: Path, reason: str) -> LockfileMismatch:
+    return LockfileMismatch(
+        "the lock file can't be read",
+        file=path,
+        cause=reason,
+        hint="restore it from version control",
+    )
 
 
 def read_lock(directory: MigrationDirectory) -> list[LockLine] | None:

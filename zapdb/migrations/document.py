@@ -20,6 +20,7 @@ import yaml
 
 from zapdb.errors import InvalidMigration, Location, Violation
 from zapdb.limits import DOCUMENT_DEPTH_MAX, DOCUMENT_SIZE_BYTES_MAX
+from zapdb.migrations.directory import reason_of
 
 Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -99,10 +100,7 @@ class DocumentText:
             with path.open("rb") as file:
                 return cls(shown, file.read(DOCUMENT_SIZE_BYTES_MAX + 1))
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise InvalidMigration(
-                [Violation(Location(shown), f"the file can't be read: {reason}")]
-            ) from None
+            raise unreadable(shown, reason_of(error)) from None
 
     def violation(self, location: Location, message: str, hint: str = "") -> Violation:
         """A violation with the line it is about and a caret under the column."""
@@ -118,6 +116,10 @@ class DocumentText:
 
     def refuse(self, location: Location, message: str, hint: str = "") -> InvalidMigration:
         return InvalidMigration([self.violation(location, message, hint)])
+
+
+def unreadable(name: str, reason: str) -> InvalidMigration:
+    return InvalidMigration([Violation(Location(name), f"the file can't be read: {reason}")])
 
 
 @functools.lru_cache(maxsize=1)

@@ -13,7 +13,7 @@ what:
 | `tuple`, `list`, `Sequence` | `repeated` |
 | `Mapping`, `dict` with keys of text or numbers | `map<string, …>`, `map<uint64, …>` |
 | `Json` | `string`: a text of JSON |
-| `MigrationDirectory` | the message of `SentDirectory` |
+| `GivenDirectory` | the message of `SentDirectory` |
 | a class of errors | the message `Error` |
 | any of these, or None | the same, `optional` |
 """
@@ -39,7 +39,7 @@ from msgspec import Struct
 from zapdb.answers import public_name
 from zapdb.control import Json
 from zapdb.errors import ZapdbError
-from zapdb.migrations import MigrationDirectory, SentDirectory
+from zapdb.migrations import GivenDirectory, SentDirectory
 from zapdb.service.status import from_message, to_message
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -197,7 +197,7 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
 
 
 def _of_part(hint: Any, field: FieldDescriptor) -> MessageConversion:
-    if hint == MigrationDirectory:
+    if hint == GivenDirectory:
         hint = SentDirectory  # a service gets no other
     if get_origin(hint) is Annotated and hint not in SCALARS:
         hint = get_args(hint)[0]  # what is said of it bounds values, and not what they are

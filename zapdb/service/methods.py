@@ -22,7 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from zapdb.control import catalog, changes, cluster, history, settings
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import applying, comparing, planning, rolling_back
-from zapdb.migrations import MigrationDirectory
+from zapdb.migrations import GivenDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
 
@@ -112,7 +112,7 @@ class Method:
     def sent(self) -> str | None:
         """The parameter that is a directory of files, for whose sake requests are streams."""
         names = self.signature.parameters
-        return next((name for name in names if self._hints[name] == MigrationDirectory), None)
+        return next((name for name in names if self._hints[name] == GivenDirectory), None)
 
     def kind_of(self, request: Any) -> CallKind:
         """The workers that do it: what may take long holds up nothing else."""

@@ -7,14 +7,14 @@ request.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Final, Protocol
 
 from zapdb.errors import InvalidMigration, Location, MigrationLimitExceeded, Violation
-from zapdb.limits import MIGRATIONS_MAX, SENT_FILES_SIZE_BYTES_MAX
-from zapdb.migrations import MigrationDirectory, SentDirectory, SentFile
+from zapdb.limits import DOCUMENT_SIZE_BYTES_MAX, MIGRATIONS_MAX, SENT_FILES_SIZE_BYTES_MAX
+from zapdb.migrations import GivenDirectory, SentDirectory, SentFile, list_files
 from zapdb.migrations.chain import is_document, list_documents
-from zapdb.migrations.directory import FILE
-from zapdb.migrations.document import DocumentText
+from zapdb.migrations.directory import FILE, as_directory, reason_of
 
 PART_SIZE_BYTES: Final = 256 * 1024
 """A message of files that has so many is sent."""
@@ -31,6 +31,9 @@ class NamedFile(Protocol):
     @property
     def content(self) -> bytes: ...
 
+    @property
+    def unreadable(self) -> str: ...
+
 
 class SentBounds:
     """What was sent so far; raises for what goes beyond, and for what is no migration file."""
@@ -44,7 +47,7 @@ class SentBounds:
         for file in files:
             self._require_name(file.name)
             self._names.add(file.name)
-            self._size_bytes += len(file.content)
+            self._size_bytes += len(file.content) + len(file.unreadable)
             if self._size_bytes > SENT_FILES_SIZE_BYTES_MAX or len(self._names) > FILES_MAX:
                 raise MigrationLimitExceeded(
                     "these are more migration files than a service takes",
@@ -57,8 +60,7 @@ class SentBounds:
     def _require_name(self, name: str) -> None:
         if name in self._names:
             raise _refuse(name, "this file was sent twice")
-        is_plain = not any(part in name for part in ("/", "\\", "\0"))
-        if not is_plain or not (is_document(name) or name == FILE):
+        if not _is_plain(name) or not (is_document(name) or name == FILE):
             raise _refuse(name, f"a service takes migration files and {FILE} alone")
 
 
@@ -66,20 +68,44 @@ def _refuse(name: str, message: str) -> InvalidMigration:
     return InvalidMigration([Violation(Location(name), message)])
 
 
-def read_directory(directory: MigrationDirectory) -> SentDirectory:
-    """The files of a directory on this machine, to be sent; raises as `list_files` does, for a
-    directory that is missing and files that can't be read, and `MigrationLimitExceeded`."""
+def _is_plain(name: str) -> bool:
+    """Whether a name is one without a directory, anywhere, and a text: on Linux, it may be any
+    bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return not any(part in name for part in ("/", "\\", "\0"))
+
+
+def read_directory(given: GivenDirectory) -> SentDirectory:
+    """The files of a directory on this machine, to be sent; raises as `list_files` does for a
+    directory that is missing and names that no file may have, and `MigrationLimitExceeded`."""
+    directory = as_directory(given)
     if isinstance(directory, SentDirectory):
         return directory
-    bounds, files = SentBounds(), list[SentFile]()
-    for name in list_documents(directory):
-        files.append(SentFile(name, DocumentText.read(directory / name).raw))
-        bounds.add(files[-1:])
+    names = list_documents(directory)
+    if not all(map(_is_plain, names)):
+        list_files(directory)  # says of all names what is wrong with them
     lock = directory / FILE
-    if lock.exists():
-        files.append(SentFile(FILE, lock.read_bytes()))
+    bounds, files = SentBounds(), list[SentFile]()
+    for name in names:
+        files.append(_read_file(directory / name, DOCUMENT_SIZE_BYTES_MAX))
         bounds.add(files[-1:])
-    return SentDirectory(str(directory), tuple(files))
+    if lock.exists():
+        files.append(_read_file(lock, SENT_FILES_SIZE_BYTES_MAX))
+        bounds.add(files[-1:])
+    shown = str(directory).encode(errors="backslashreplace").decode()  # as a terminal shows it
+    return SentDirectory(shown, tuple(files))
+
+
+def _read_file(path: Path, size_bytes_max: int) -> SentFile:
+    """A file, and no more of it than shows that it is too large."""
+    try:
+        with path.open("rb") as file:
+            return SentFile(path.name, file.read(size_bytes_max + 1))
+    except OSError as error:
+        return SentFile(path.name, unreadable=reason_of(error))
 
 
 def split_files(files: Iterable[SentFile]) -> Iterator[tuple[SentFile, ...]]:

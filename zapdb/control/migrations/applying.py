@@ -27,7 +27,7 @@ from zapdb.control.target import Target
 from zapdb.errors import ActivationPending, UsageError, ZapdbError
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_run import Runner, run_locally
-from zapdb.migrations import MigrationDirectory
+from zapdb.migrations import GivenDirectory
 from zapdb.storage import Storage
 
 
@@ -95,7 +95,7 @@ UpEvent = UpBegun | Plan | Applied | TenantsMigrated | TenantsUp | JobLook | Job
 
 def up(
     target: Target,
-    directory: MigrationDirectory,
+    directory: GivenDirectory,
     to: int | None = None,
     all_tenants: bool = False,
     wait_seconds: float = 0.0,

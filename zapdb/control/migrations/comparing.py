@@ -12,13 +12,11 @@ from zapdb.activation.up import read_all_tenants
 from zapdb.answers import hidden
 from zapdb.control.target import Target
 from zapdb.errors import MigrationConflict, ZapdbError
-from zapdb.migrations import MigrationDirectory
+from zapdb.migrations import GivenDirectory
 from zapdb.migrations.check import CheckedMigrations
 
 
-def check(
-    target: Target, directory: MigrationDirectory, with_lock: bool = True
-) -> CheckedMigrations:
+def check(target: Target, directory: GivenDirectory, with_lock: bool = True) -> CheckedMigrations:
     """Check files; `with_lock` also that `zapdb.lock` has the digest of each. What the database
     stores counts if the directory begins after it."""
     return check_all_files(directory, target.catalog_if_any(), with_lock=with_lock)
@@ -67,7 +65,7 @@ class Status:
     all_tenants: TenantPositions | None
 
 
-def status(target: Target, directory: MigrationDirectory, all_tenants: bool = False) -> Status:
+def status(target: Target, directory: GivenDirectory, all_tenants: bool = False) -> Status:
     """Compare files with what the database stores; an empty or missing one stores nothing."""
     catalog = target.catalog_if_any()
     states = list_states(directory, catalog)
@@ -114,7 +112,7 @@ class Differences:
     same: int = hidden()
 
 
-def diff(target: Target, directory: MigrationDirectory) -> Differences:
+def diff(target: Target, directory: GivenDirectory) -> Differences:
     """How files differ from the stored migrations, field by field."""
     catalog = target.catalog_if_any()
     states = list_states(directory, catalog)

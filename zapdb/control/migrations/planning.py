@@ -15,7 +15,7 @@ from zapdb.jobs.migration_plan import (
     TablePlan,
     make_migration_plan,
 )
-from zapdb.migrations import Chain, Migration, MigrationDirectory
+from zapdb.migrations import Chain, GivenDirectory, Migration
 
 SAMPLE_RECORDS = 500
 """Records on which a plan measures how long a conversion takes."""
@@ -63,7 +63,7 @@ class Plan:
     processes: tuple[ProcessPlan, ...]
 
 
-def plan(target: Target, directory: MigrationDirectory, sample: int = SAMPLE_RECORDS) -> Plan:
+def plan(target: Target, directory: GivenDirectory, sample: int = SAMPLE_RECORDS) -> Plan:
     """What applying the pending migrations will do; nothing is changed.
 
     The time of a conversion is measured on `sample` records; 0 means `SAMPLE_RECORDS`.

@@ -16,12 +16,14 @@ class SentDirectory(_message.Message):
     def __init__(self, path: _Optional[str] = ..., files: _Optional[_Iterable[_Union[SentFile, _Mapping]]] = ...) -> None: ...
 
 class SentFile(_message.Message):
-    __slots__ = ("name", "content")
+    __slots__ = ("name", "content", "unreadable")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
     name: str
     content: bytes
-    def __init__(self, name: _Optional[str] = ..., content: _Optional[bytes] = ...) -> None: ...
+    unreadable: str
+    def __init__(self, name: _Optional[str] = ..., content: _Optional[bytes] = ..., unreadable: _Optional[str] = ...) -> None: ...
 
 class CheckRequest(_message.Message):
     __slots__ = ("tenant", "min_seq", "directory", "with_lock")
