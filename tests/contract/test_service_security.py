@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -21,9 +22,9 @@ from tests.support import Workspace
 from zapdb.errors import NotAllowed, NotAuthenticated, UsageError
 from zapdb.service import keys
 from zapdb.service.certificates import Certificates
-from zapdb.service.guard import OPEN
+from zapdb.service.guard import OPEN, IncomingCall, _current
 from zapdb.service.keys import KeyFile
-from zapdb.service.methods import METHODS, Method
+from zapdb.service.methods import BY_PATH, METHODS, Method
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
 from zapdb.service.server import Listening
 from zapdb.service.status import DETAILS, from_call
@@ -256,6 +257,25 @@ def test_methods_that_show_records_need_the_scope_for_it() -> None:
 
 
 # The key file
+
+
+def test_a_stream_shows_what_its_principal_may_see_by_now(service: Served) -> None:
+    """What was allowed when it began was asked again; what it shows goes by the same answer."""
+    guard, path = service.server._guard, "/zapdb.v1.Jobs/WatchJob"
+    call = IncomingCall(path, {}, caller=Principal("ci", (Grant(EVERY_TENANT, frozenset(SCOPES)),)))
+    method: Any = SimpleNamespace(
+        path=path,
+        function=lambda target: target,
+        request=SimpleNamespace(read=lambda request: {}),
+    )
+    _current.set(call)
+    target = service.server._start(method, BY_PATH[path].request_class())
+    assert target.shows_values("items")
+    kept, guard._keys = guard._keys, None
+    guard._anybody = Principal("ci", (Grant(EVERY_TENANT, frozenset({"jobs:read"})),))
+    guard.check_again(call, None)
+    assert not target.shows_values("items")
+    guard._keys, guard._anybody = kept, None
 
 
 def test_keys_change_while_the_service_runs(service: Served, key_file: Path) -> None:

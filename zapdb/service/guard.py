@@ -149,8 +149,9 @@ class Guard(ServerInterceptor):
 
     def check_again(self, call: IncomingCall, context: Context) -> None:
         """Raise `NotAuthenticated` if a principal is one no longer: its token is over, or was
-        taken back with its key; and `NotAllowed` if it has lost what the call needs."""
-        caller = self._identify(call, context)
+        taken back with its key; and `NotAllowed` if it has lost what the call needs. What the call
+        shows from now on goes by what the principal may see now."""
+        caller = call.caller = self._identify(call, context)
         for need in call.needs:
             caller.require(*need)
 

@@ -566,13 +566,17 @@ class Server:
     def _start(self, method: Method, request: Any) -> Any:
         """Call the function of a method, in a worker."""
         tenant = request.tenant or DEFAULT_TENANT_NAME
-        caller = incoming_call().caller
-        assert caller is not None, "the guard let it in"
+        call = incoming_call()
+
+        def shows_values(table: str) -> bool:
+            assert call.caller is not None, "the guard let it in"
+            return call.caller.may_see(tenant, table)
+
         target = Target(
             self._db._storage,
             tenant,
             lambda: self._db._open_for_tenant(tenant),
-            lambda table: caller.may_see(tenant, table),
+            shows_values,
             is_served=True,
         )
         return method.function(target, **_read(method, request))
