@@ -526,6 +526,8 @@ SQL_ROWS_SHOWN: Final = 40
 """Rows of a result that `show` prints by default."""
 VIOLATIONS_SHOWN_MAX: Final = 50
 """Violations of a document, differences between two migrations, or findings in one report."""
+DURATION_DAYS_MAX: Final = 36_525
+"""Days of the longest duration that commands take, a hundred years: what is longer is a mistake."""
 
 # The service
 SERVICE_REQUEST_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024

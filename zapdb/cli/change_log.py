@@ -22,7 +22,7 @@ from zapdb.control.changes import (
     get_status,
     list_changes,
 )
-from zapdb.control.durations import parse_duration
+from zapdb.control.durations import read_ago_us
 from zapdb.database import Database
 from zapdb.errors import EXIT_ERROR, UnknownName, UsageError, suggest
 from zapdb.limits import CHANGES_COUNTED_MAX
@@ -277,8 +277,7 @@ def _read_limit(db: Database, before: str | None, older_than: str | None) -> dat
             hint="for example: --older-than 90d",
         )
     if older_than is not None:
-        now = db._storage.now_us(db._storage.connection())
-        return as_time(now - parse_duration(older_than))
+        return as_time(read_ago_us(db._storage.connection(), older_than))
     assert before is not None
     if BOOKMARK_TEXT.fullmatch(before):
         return Bookmark.parse(before)

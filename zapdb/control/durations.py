@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from zapdb.errors import UsageError
+from zapdb.limits import DURATION_DAYS_MAX
 from zapdb.storage import Connection
 
 UNITS_US: Final = {
@@ -32,7 +33,21 @@ def parse_duration(text: str) -> int:
             given=text,
             hint="give a number followed by s, m, h, d or w, for example 12h",
         )
-    return int(match[1]) * UNITS_US[match[2]]
+    found = int(match[1]) * UNITS_US[match[2]]
+    if found > DURATION_DAYS_MAX * UNITS_US["d"]:
+        raise UsageError(
+            "the duration is too long",
+            given=text,
+            longest=f"{DURATION_DAYS_MAX}d",
+            hint="give a shorter one",
+        )
+    return found
+
+
+def read_ago_us(connection: Connection, text: str) -> int:
+    """The time so long ago by the database's clock, in microseconds since 1970-01-01 UTC, which is
+    the earliest; raises `UsageError`."""
+    return max(0, connection.storage.now_us(connection) - parse_duration(text))
 
 
 def read_time_us(connection: Connection, text: str) -> int:
@@ -41,7 +56,7 @@ def read_time_us(connection: Connection, text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        return max(0, connection.storage.now_us(connection) - parse_duration(text))
+        return read_ago_us(connection, text)
     if time.tzinfo is None:
         raise UsageError(
             "a time needs its UTC offset",

@@ -21,7 +21,7 @@ from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.catalog.tenants import list_tenants
 from zapdb.control.catalog import FieldDescription, describe_field
-from zapdb.control.durations import DURATION, parse_duration
+from zapdb.control.durations import DURATION, read_ago_us
 from zapdb.control.records import (
     RecordShape,
     describe_archived,
@@ -58,8 +58,7 @@ if TYPE_CHECKING:
 def read_named_moment(db: Database, text: str) -> datetime | int | Bookmark:
     """What a text names as a moment; raises `UsageError`."""
     if DURATION.fullmatch(text.removeprefix("-")):
-        now = db._storage.now_us(db._storage.connection())
-        return as_time(now - parse_duration(text.removeprefix("-")))
+        return as_time(read_ago_us(db._storage.connection(), text.removeprefix("-")))
     moment = parse_moment(text)
     if moment is None and (time := _read_time(text)) is not None:
         raise UsageError(
