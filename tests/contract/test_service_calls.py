@@ -135,6 +135,53 @@ def test_a_flood_of_names_is_cut(service: Served, workspace: Workspace, key_file
     assert storage.connection() is not None
 
 
+def test_calls_that_belong_to_no_tenant_are_listed_with_all(
+    service: Served, workspace: Workspace, key_file: Path
+) -> None:
+    with (
+        client_for(service, key_file, "a") as one,
+        client_for(service, key_file, "b", Grant("default", ALL)) as narrow,
+        grpc.insecure_channel(service.address) as channel,
+    ):
+        metadata = bearer(token_for(key_file, "b", Grant("default", ALL)))
+        with pytest.raises(grpc.RpcError):
+            channel.unary_unary("/zapdb.v1.Catalog/Nothing")(b"", metadata=metadata)
+        with pytest.raises(NotAllowed):
+            narrow.for_tenant("gone").catalog.list_tables()
+        one.catalog.list_key_ranges("items")
+        while len(found := list(one.catalog.list_calls(all_tenants=True))) < 3:
+            pass
+        assert {(call.principal, call.tenant) for call in found} == {
+            ("b", ""),
+            ("b", "gone"),
+            ("a", "default"),
+        }
+        with pytest.raises(NotAllowed):
+            list(narrow.catalog.list_calls(all_tenants=True))
+    given = ("catalog", "calls", "--all-tenants", "-d", workspace.address)
+    assert "gone" in run_here(given).out
+    assert "contradict" in run_here([*given, "--tenant", "acme"]).err
+
+
+def test_a_duration_has_a_bound(workspace: Workspace) -> None:
+    """What a caller gives is no stored time that would be damaged, and no overflow."""
+    workspace.write(1, ITEMS)
+    workspace.open().admin.set_setting("change_log", "on")
+    commands = (
+        ("catalog", "calls", "--since"),
+        ("catalog", "revisions", "--table", "items", "--since"),
+        ("history", "moments", "--since"),
+        ("history", "row", "items", "1", "--at"),
+        ("changes", "prune", "--older-than"),
+    )
+    for command in commands:
+        result = run_here([*command, "999999999d", "-d", workspace.address])
+        assert "the duration is too long" in result.err, result
+        assert result.status == 2
+    for command in commands[:3]:
+        assert run_here([*command, "36525d", "-d", workspace.address]).err == ""
+
+
 def rows_at(*times: int) -> list[LoggedCall]:
     return [LoggedCall(make_uuid7(), at, "ci", "/m", "default", (), "OK", 1) for at in times]
 

@@ -745,18 +745,27 @@ class CallLogEntry:
 
 
 def list_calls(
-    target: Target, since: str | None = None, principal: str | None = None, limit: int = 0
+    target: Target,
+    since: str | None = None,
+    principal: str | None = None,
+    limit: int = 0,
+    all_tenants: bool = False,
 ) -> Iterator[CallLogEntry]:
     """The calls of services for the tenant, newest first: since a time with its UTC offset, or so
     long ago (7d) by the database's clock, or by a principal, if they are given; at most `limit`,
-    where 0 is no bound."""
-    target.tenant()
+    where 0 is no bound. With `all_tenants` also those for all others, for tenants that there are
+    not, and on paths that no method has, whose tenant is empty."""
+    tenant = None if all_tenants else target.tenant_name
+    if all_tenants:
+        target.require_rows()
+    else:
+        target.tenant()
     since_us = None if since is None else read_time_us(target.storage.connection(), since)
     before: tuple[int, bytes] | None = None
     given = 0
     while True:
         with target.reading() as connection:
-            page = read_calls(connection, target.tenant_name, since_us, principal, before)
+            page = read_calls(connection, tenant, since_us, principal, before)
         for call in page:
             yield CallLogEntry(
                 as_time(call.called_at),

@@ -442,18 +442,20 @@ class RevisionUse(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class ListCallsRequest(_message.Message):
-    __slots__ = ("tenant", "min_seq", "since", "principal", "limit")
+    __slots__ = ("tenant", "min_seq", "since", "principal", "limit", "all_tenants")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     min_seq: int
     since: str
     principal: str
     limit: int
-    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., since: _Optional[str] = ..., principal: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+    all_tenants: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., since: _Optional[str] = ..., principal: _Optional[str] = ..., limit: _Optional[int] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
 
 class CallLogEntry(_message.Message):
     __slots__ = ("called_at", "principal", "method", "tenant", "tables", "status", "duration_us")
