@@ -256,7 +256,7 @@ def test_a_slow_reader_holds_no_transaction(
         assert (first.moment, len(first.data)) == (last, ARROW_PART_SIZE_BYTES)
         entries = found.changes.list_changes()
         next(entries)
-        time.sleep(0.5)  # the server has filled what the connection holds
+        time.sleep(1)  # the server has filled what the connection holds
         assert list_open_transactions(shop, workspace) == 0
         shop.table("customers").delete("xx", 5)
         rest = sum(len(part.data) for part in parts)
@@ -279,6 +279,7 @@ def list_open_transactions(shop: Database, workspace: Workspace) -> int:
     ((count,),) = shop._storage.connection().fetch_all(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
         " AND state IN ('idle in transaction', 'idle in transaction (aborted)')"
+        " AND xact_start < now() - interval '0.5 s'"  # a heartbeat's takes milliseconds
     )
     return int(count)
 

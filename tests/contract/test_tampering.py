@@ -323,7 +323,8 @@ def test_wrong_texts_and_numbers_of_the_log_are_refused_or_read(
                     lambda db=db: list(db.at(2).table("items").scan()),
                     lambda db=db: db.table("items").upsert(id=1, title="t", size=1, age=1),
                 ):
-                    assert type(error_of(look)) is not StorageError, (column, cell)
+                    error = error_of(look)
+                    assert type(error) is not StorageError, (column, cell, str(error))
             workspace.execute(f"TRUNCATE {table}")
             workspace.execute(f"INSERT INTO {table} SELECT * FROM kept_rows")
             workspace.execute("DROP TABLE kept_rows")

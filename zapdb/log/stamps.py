@@ -79,7 +79,8 @@ class LogSnapshot:
 
 
 NUMBERS_END: Final = 1 << 62
-"""No stamp has this number or a higher one: there is room for what is added to it in SQL."""
+"""No stamp has this or a higher one for a number, a moment or a time: there is room for what is
+added to it in SQL."""
 EMPTY_SNAPSHOT: Final = LogSnapshot(0, ())
 
 
@@ -114,8 +115,9 @@ class Stamp:
                 as_number(moment),
                 as_number(visible_at),
             )
-            if not 0 <= made.number < NUMBERS_END:
-                raise ValueError(made.number)
+            for held in (made.number, made.moment, made.stamped_at, made.visible_at):
+                if not 0 <= held < NUMBERS_END:
+                    raise ValueError(held)
         return made if earlier is None else made.after(earlier)
 
     def after(self, earlier: Stamp) -> Self:
