@@ -536,6 +536,18 @@ SERVICE_PLAIN_REQUEST_SIZE_BYTES_MAX: Final = 1024 * 1024
 """A request that brings no migration files."""
 SERVICE_ANSWER_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One message of an answer."""
+ARGUMENT_LENGTH_CHARS_MAX: Final = 256 * 1024
+"""One text that a method of the control plane is given."""
+ARGUMENT_ENTRIES_MAX: Final = 4_096
+"""Entries of a list that a method is given, if it does not say otherwise."""
+ANSWERS_MAX: Final = 2**31 - 1
+"""The highest `limit`: how many answers a stream may be asked for."""
+PAST_PAGE_RECORDS_MAX: Final = 10_000
+"""Records in one page of a past, which is one message."""
+PLAN_SAMPLE_RECORDS_MAX: Final = 100_000
+"""Records on which a plan may measure how long a conversion takes."""
+UP_WAIT_SECONDS_MAX: Final = 3_600.0
+"""How long `up` may wait for running processes: it has a place of a service meanwhile."""
 PASTS_KEPT_MAX: Final = 100
 """Moments of a tenant of which a service keeps what it knows, for those who ask again."""
 ARROW_PART_SIZE_BYTES: Final = 1024 * 1024

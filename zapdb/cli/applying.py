@@ -25,6 +25,7 @@ from zapdb.control.migrations.applying import (
     up,
 )
 from zapdb.errors import EXIT_ERROR
+from zapdb.limits import UP_WAIT_SECONDS_MAX
 
 FAILED_SHOWN_MAX = 10
 
@@ -41,6 +42,7 @@ def migrate_up_command(
         float,
         typer.Option(
             min=0,
+            max=UP_WAIT_SECONDS_MAX,
             metavar="SECONDS",
             help="How long to wait for running processes, if a migration is activated only "
             "when all of them have its file.",

@@ -12,6 +12,7 @@ from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output, Part, format_seconds
 from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, PlannedTable, plan
 from zapdb.errors import EXIT_PENDING
+from zapdb.limits import PLAN_SAMPLE_RECORDS_MAX
 
 
 def migrate_plan_command(
@@ -20,7 +21,12 @@ def migrate_plan_command(
     migrations: MigrationsOption = None,
     sample: Annotated[
         int,
-        typer.Option(min=1, metavar="N", help="Measure the conversion of N records."),
+        typer.Option(
+            min=1,
+            max=PLAN_SAMPLE_RECORDS_MAX,
+            metavar="N",
+            help="Measure the conversion of N records.",
+        ),
     ] = SAMPLE_RECORDS,
 ) -> int:
     """Show what applying the pending migrations will do, without changing anything.

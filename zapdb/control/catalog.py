@@ -31,6 +31,7 @@ from zapdb.catalog.row_kinds import (
     SettingRow,
 )
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, format_fingerprint
+from zapdb.control.bounds import Count, Number
 from zapdb.control.durations import read_time_us
 from zapdb.control.target import Json, Target, paced
 from zapdb.datasets import Dataset
@@ -506,9 +507,9 @@ def get_fingerprint(target: Target, table: str) -> TableRevision:
 def get_fingerprint_history(
     target: Target,
     table: str | None = None,
-    table_number: int | None = None,
-    since_generation: int = 0,
-    limit: int = 0,
+    table_number: Number | None = None,
+    since_generation: Number = 0,
+    limit: Count = 0,
     descending: bool = False,
     since: str | None = None,
 ) -> Iterator[FingerprintHistoryEntry]:
@@ -617,10 +618,10 @@ class RevisionComparison:
 
 def compare_revisions(
     target: Target,
-    before: int,
-    after: int,
+    before: Number,
+    after: Number,
     table: str | None = None,
-    table_number: int | None = None,
+    table_number: Number | None = None,
 ) -> RevisionComparison:
     """What differs between two revisions of a table; raises `UnknownName`."""
     log = _read_log(target, table, table_number).entries
@@ -685,8 +686,8 @@ class HistoryBound:
     `before`, or those that were written before `older_than`: a time with its UTC offset, or so long
     ago (90d) by the database's clock. Exactly one is given."""
 
-    keep_last: int | None = None
-    before: int | None = None
+    keep_last: Number | None = None
+    before: Number | None = None
     older_than: str | None = None
 
 
@@ -694,7 +695,7 @@ def prune_fingerprint_history(
     target: Target,
     bound: HistoryBound,
     table: str | None = None,
-    table_number: int | None = None,
+    table_number: Number | None = None,
     dry_run: bool = False,
 ) -> HistoryPruning:
     """Delete old entries of a table's schema history for good; with `dry_run`, only say which.
@@ -748,7 +749,7 @@ def list_calls(
     target: Target,
     since: str | None = None,
     principal: str | None = None,
-    limit: int = 0,
+    limit: Count = 0,
     all_tenants: bool = False,
 ) -> Iterator[CallLogEntry]:
     """The calls of services for the tenant, newest first: since a time with its UTC offset, or so
@@ -813,7 +814,7 @@ class CatalogChanges:
 
 @paced(CATALOG_LOOK_SECONDS)
 def watch_catalog(
-    target: Target, after: int = 0, kinds: Sequence[str] = (), all_tenants: bool = False
+    target: Target, after: Number = 0, kinds: Sequence[str] = (), all_tenants: bool = False
 ) -> Iterator[CatalogChanges]:
     """What changes in the catalog after a seq, again and again: rows about the tenant, and those
     about the chain, the level and settings of the database; with `all_tenants` those of all, and

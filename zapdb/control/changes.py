@@ -9,6 +9,7 @@ from itertools import islice
 
 from zapdb.activation.inspection import read_log
 from zapdb.answers import hidden
+from zapdb.control.bounds import Count
 from zapdb.control.records import (
     RecordShape,
     describe_archived,
@@ -78,7 +79,7 @@ def list_changes(
     since: str | None = None,
     table: str | None = None,
     newest: bool = False,
-    limit: int | None = None,
+    limit: Count | None = None,
     for_text: bool = False,
 ) -> Iterator[ListedChange | ListedEvent]:
     """Changes of records and events of schemas: the oldest first, from the beginning of the log or

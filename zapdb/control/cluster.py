@@ -12,6 +12,7 @@ from zapdb.catalog.cluster.level import read_level
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import DatasetVersion
+from zapdb.control.bounds import Number
 from zapdb.control.target import Target
 from zapdb.errors import InvalidValue
 from zapdb.jobs.job import list_jobs
@@ -249,7 +250,7 @@ class Registration:
     seq: int
 
 
-def register(target: Target, host: str, pid: int, release: str, level: int) -> Registration:
+def register(target: Target, host: str, pid: Number, release: str, level: Number) -> Registration:
     """Let a process join that has the database open through a service: while its lease is valid,
     the cluster level stays at most `level`, the highest that it supports.
 

@@ -13,13 +13,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
 from zapdb.answers import hidden
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.catalog.tenants import list_tenants
+from zapdb.control.bounds import Between, Count
 from zapdb.control.catalog import FieldDescription, describe_field
 from zapdb.control.durations import DURATION, read_ago_us
 from zapdb.control.records import (
@@ -34,7 +35,12 @@ from zapdb.control.target import Json, Target
 from zapdb.database import Database, Query
 from zapdb.database.past import Past
 from zapdb.errors import MissingExtra, RecordNotFound, UsageError, ZapdbError
-from zapdb.limits import ARROW_PART_SIZE_BYTES, PASTS_KEPT_MAX
+from zapdb.limits import (
+    ARROW_PART_SIZE_BYTES,
+    FIELDS_PER_TABLE_MAX,
+    PAST_PAGE_RECORDS_MAX,
+    PASTS_KEPT_MAX,
+)
 from zapdb.log.change_log import Bookmark
 from zapdb.past.files.history_manifest import read_store
 from zapdb.past.files.wanted_stores import read_wanted
@@ -134,7 +140,7 @@ def get_moments(
     until: str | None = None,
     principal: str | None = None,
     table: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
 ) -> Iterator[MomentMade]:
     """The moments after `since` up to `until`, newest first, at most `limit`; only those of a
     principal, or of a table, if they are given."""
@@ -191,7 +197,7 @@ def audit(
     principal: str | None = None,
     table: str | None = None,
     field: str | None = None,
-    limit: int | None = None,
+    limit: Count | None = None,
     for_text: bool = False,
 ) -> Iterator[AuditedChange]:
     """The changes of records and schemas after `since` up to `until`, newest first, at most
@@ -343,8 +349,8 @@ def list_records(
     table: str,
     at: str,
     where: str | None = None,
-    order_by: tuple[str, ...] = (),
-    limit: int = 20,
+    order_by: Annotated[tuple[str, ...], Between(0, FIELDS_PER_TABLE_MAX)] = (),
+    limit: Annotated[int, Between(1, PAST_PAGE_RECORDS_MAX)] = 20,
     cursor: str | None = None,
     for_text: bool = False,
 ) -> PastPage:

@@ -21,6 +21,7 @@ from zapdb.activation import TenantCatalog, schema_history_recovery
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.tenants import find_tenant
+from zapdb.control.bounds import call_method
 from zapdb.storage import Connection, Storage, TransactionMode, read_storage_version
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class LocalControl:
     def call(
         self, method: Callable[Concatenate[Target, P], A], /, *args: P.args, **named: P.kwargs
     ) -> A:
-        answer: Any = method(self._target, *args, **named)
+        answer: Any = call_method(method, self._target, *args, **named)
         pace = pace_of(method)
         if pace:
             answer = _paced(answer, pace)

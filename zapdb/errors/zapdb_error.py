@@ -63,7 +63,7 @@ class ZapdbError(Exception):
     def __str__(self) -> str:
         lines = [f"{self.location}: {self.message}" if self.location else self.message]
         for key, value in self._shown():
-            first, *rest = INDENTED.split(_short(value))
+            first, *rest = INDENTED.split(shorten_context(value))
             lines += [f"  {key}: {first}", *rest]
         if self.hint:
             lines.append(f"  hint: {self.hint}")
@@ -101,7 +101,8 @@ INDENTED: Final = re.compile(r"\n(?=    )")
 """The line ends of a value that are kept: the next line is indented further than zapdb's own."""
 
 
-def _short(value: Any) -> str:
+def shorten_context(value: Any) -> str:
+    """As much of a value as the text of an error has."""
     text = str(value)
     return text if len(text) <= ERROR_VALUE_CHARS_MAX else f"{text[:ERROR_VALUE_CHARS_MAX]}…"
 

@@ -174,6 +174,7 @@ def _of_field(hint: Any, field: FieldDescriptor) -> tuple[MessageConversion, boo
 
 
 def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
+    hint = _without_bounds(hint)
     origin = get_origin(hint)
     if origin in (tuple, list, Sequence):
         if not field.is_repeated:
@@ -199,8 +200,7 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
 def _of_part(hint: Any, field: FieldDescriptor) -> MessageConversion:
     if hint == GivenDirectory:
         hint = SentDirectory  # a service gets no other
-    if get_origin(hint) is Annotated and hint not in SCALARS:
-        hint = get_args(hint)[0]  # what is said of it bounds values, and not what they are
+    hint = _without_bounds(hint)
     if get_origin(hint) is Literal:
         hint = type(get_args(hint)[0])
     if isinstance(hint, type) and issubclass(hint, ZapdbError):
@@ -212,6 +212,12 @@ def _of_part(hint: Any, field: FieldDescriptor) -> MessageConversion:
     if field.message_type is None:
         raise Mismatch(f"{field.full_name} is not a message, as {hint} would need")
     return _conversion(hint, field.message_type)
+
+
+def _without_bounds(hint: Any) -> Any:
+    """The type of which it is said within which bounds values are, and not what they are."""
+    is_bounded = get_origin(hint) is Annotated and hint not in SCALARS
+    return get_args(hint)[0] if is_bounded else hint
 
 
 def _of_scalar(hint: Any) -> MessageConversion:

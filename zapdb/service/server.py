@@ -40,6 +40,7 @@ from zapdb.catalog import DEFAULT_TENANT_NAME, principal
 from zapdb.catalog.calls import KeyedRequest
 from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
 from zapdb.control import Target, pace_of
+from zapdb.control.bounds import call_method
 from zapdb.errors import (
     CatalogBehind,
     ConcurrencyError,
@@ -579,7 +580,7 @@ class Server:
             shows_values,
             is_served=True,
         )
-        return method.function(target, **_read(method, request))
+        return call_method(method.function, target, **_read(method, request))
 
     async def _do(self, kind: CallKind, work: Callable[[], Any]) -> Any:
         return await self._runtime.call(kind, for_call(work), None)

@@ -19,6 +19,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.errors.plain import error_from_plain, error_to_plain
+from zapdb.errors.zapdb_error import shorten_context
 from zapdb.service.proto.errors_pb2 import Error, ErrorContext
 
 DETAILS: Final = "zapdb-error-bin"
@@ -37,7 +38,10 @@ async def fail(context: Any, error: ZapdbError) -> NoReturn:
 def to_message(error: ZapdbError) -> Error:
     plain = error_to_plain(error)
     place = plain.pop("location") or {}
-    told = [ErrorContext(key=key, value=value) for key, value in plain.pop("context").items()]
+    told = [
+        ErrorContext(key=key, value=shorten_context(value))  # metadata has a bound
+        for key, value in plain.pop("context").items()
+    ]
     made: Error = Error(**plain, **place, context=told)
     return made
 

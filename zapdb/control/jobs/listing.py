@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import structs
 
@@ -13,6 +13,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.answers import hidden
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import ConstraintFinding, Job, JobThrottle
+from zapdb.control.bounds import Between, Number
 from zapdb.control.target import Target
 from zapdb.jobs import control
 from zapdb.jobs import job as stored
@@ -21,9 +22,12 @@ from zapdb.jobs.job_planning import sort_by_priority
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.waiting import find_lagging, find_waits, has_worker
 from zapdb.jobs.window import parse_window
+from zapdb.limits import SEQUENCE_MAX
 from zapdb.storage import Storage
 
 NO_WINDOW = "none"
+AnyInteger = Annotated[int, Between(-SEQUENCE_MAX, SEQUENCE_MAX)]
+"""What is no priority is told as such."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ def cancel_job(target: Target, job: str) -> JobChange:
     return _change(target, job, control.cancel_job)
 
 
-def set_job_priority(target: Target, job: str, priority: int) -> JobChange:
+def set_job_priority(target: Target, job: str, priority: AnyInteger) -> JobChange:
     """Change the priority of a job, 0 to 1,000: those with a higher one run first. Raises
     `UnknownName` and `UsageError`."""
     return _change(target, job, partial(control.set_job_priority, priority=priority))
@@ -185,9 +189,9 @@ class ThrottleChange:
     zone.
     """
 
-    records_per_second: int | None = None
-    bytes_per_second: int | None = None
-    max_latency_ms: int | None = None
+    records_per_second: Number | None = None
+    bytes_per_second: Number | None = None
+    max_latency_ms: Number | None = None
     window: str | None = None
     zone: str = "UTC"
 

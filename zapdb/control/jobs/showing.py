@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
 from zapdb.activation.datasets import needs_rebuilding
@@ -13,10 +13,10 @@ from zapdb.answers import hidden
 from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
+from zapdb.control.bounds import Between
 from zapdb.control.jobs.listing import JobSummary, describe_job, show_findings
 from zapdb.control.target import Target, paced
 from zapdb.datasets import dataset_of
-from zapdb.errors import InvalidValue
 from zapdb.jobs.job import read_progress
 from zapdb.jobs.job_status import (
     JobStatus,
@@ -74,18 +74,16 @@ class JobDetails(JobSummary):
     quarantine: tuple[UnreadableKey, ...]
 
 
-def get_job(target: Target, job: str, measure_seconds: float = 0.0) -> JobDetails:
+def get_job(
+    target: Target,
+    job: str,
+    measure_seconds: Annotated[float, Between(0.0, JOB_MEASURE_SECONDS_MAX)] = 0.0,
+) -> JobDetails:
     """A job by its id, or the beginning of it; its rate is measured for so long, up to 60 seconds,
     if a process works on it. Keys of records are for those who may see them.
 
-    Raises `UnknownName`, `UsageError` and `InvalidValue`.
+    Raises `UnknownName` and `UsageError`.
     """
-    if not 0 <= measure_seconds <= JOB_MEASURE_SECONDS_MAX:
-        raise InvalidValue(
-            "a rate can't be measured for so long",
-            seconds=measure_seconds,
-            seconds_max=JOB_MEASURE_SECONDS_MAX,
-        )
     catalog = target.catalog()
     status = read_job_status(target.storage, catalog.tenant, job)
     rate = measure_rate(target.storage, status, measure_seconds)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 from zapdb.activation.sent_files import GivenFiles, read_given
 from zapdb.activation.up import (
@@ -21,12 +22,14 @@ from zapdb.answers import hidden
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.tenants import find_tenant
+from zapdb.control.bounds import Between, Number
 from zapdb.control.job_runs import JobLook, JobOutcome, run_planned
 from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, plan_files
 from zapdb.control.target import Target
 from zapdb.errors import ActivationPending, UsageError, ZapdbError
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_run import Runner, run_locally
+from zapdb.limits import UP_WAIT_SECONDS_MAX
 from zapdb.migrations import GivenDirectory
 from zapdb.storage import Storage
 
@@ -96,9 +99,9 @@ UpEvent = UpBegun | Plan | Applied | TenantsMigrated | TenantsUp | JobLook | Job
 def up(
     target: Target,
     directory: GivenDirectory,
-    to: int | None = None,
+    to: Number | None = None,
     all_tenants: bool = False,
-    wait_seconds: float = 0.0,
+    wait_seconds: Annotated[float, Between(0.0, UP_WAIT_SECONDS_MAX)] = 0.0,
     no_build: bool = False,
     dry_run: bool = False,
 ) -> Iterator[UpEvent]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.sent_files import GivenFiles, read_given
 from zapdb.activation.up import require_no_ongoing_rollback
+from zapdb.control.bounds import Between
 from zapdb.control.target import Target
 from zapdb.jobs.migration_plan import (
     MigrationPlan,
@@ -15,6 +17,7 @@ from zapdb.jobs.migration_plan import (
     TablePlan,
     make_migration_plan,
 )
+from zapdb.limits import PLAN_SAMPLE_RECORDS_MAX
 from zapdb.migrations import Chain, GivenDirectory, Migration
 
 SAMPLE_RECORDS = 500
@@ -63,7 +66,11 @@ class Plan:
     processes: tuple[ProcessPlan, ...]
 
 
-def plan(target: Target, directory: GivenDirectory, sample: int = SAMPLE_RECORDS) -> Plan:
+def plan(
+    target: Target,
+    directory: GivenDirectory,
+    sample: Annotated[int, Between(0, PLAN_SAMPLE_RECORDS_MAX)] = SAMPLE_RECORDS,
+) -> Plan:
     """What applying the pending migrations will do; nothing is changed.
 
     The time of a conversion is measured on `sample` records; 0 means `SAMPLE_RECORDS`.

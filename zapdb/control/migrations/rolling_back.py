@@ -6,21 +6,23 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.answers import hidden
 from zapdb.catalog.feed import read_seq
+from zapdb.control.bounds import Between, Number
 from zapdb.control.job_runs import JobLook, StoppableRunner, run_watched
 from zapdb.control.migrations.applying import run_here
 from zapdb.control.target import Target
-from zapdb.errors import ConcurrencyError, InvalidValue, UsageError
+from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.jobs import Job
 from zapdb.jobs.job_run import JobReport
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.jobs.job_types import name_job
 from zapdb.jobs.rollback_run import RollbackMark, roll_back_in_steps
 from zapdb.jobs.waiting import SeenBy
-from zapdb.limits import JOB_WORKERS_MAX
+from zapdb.limits import JOB_WORKERS_MAX, MIGRATIONS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +87,10 @@ RollbackEvent = RollbackPlan | RollbackMark | JobLook | RollbackHeld | RolledBac
 
 def rollback(
     target: Target,
-    to: int | None = None,
+    to: Number | None = None,
     evict: bool = False,
-    digests: Sequence[str] = (),
-    workers: int | None = None,
+    digests: Annotated[Sequence[str], Between(0, MIGRATIONS_MAX)] = (),
+    workers: Annotated[int, Between(1, JOB_WORKERS_MAX)] | None = None,
     dry_run: bool = False,
 ) -> Iterator[RollbackEvent]:
     """Roll back all migrations above number `to`, or the newest one, for every tenant for which
@@ -103,10 +105,6 @@ def rollback(
     `UsageError`, also while live processes use a migration, unless they are to be evicted
     (`evict`).
     """
-    if workers is not None and not 1 <= workers <= JOB_WORKERS_MAX:
-        raise InvalidValue(
-            "a job can't have so many threads", workers=workers, most=JOB_WORKERS_MAX
-        )
     choice = RollbackChoice(to, evict, tuple(digests), dry_run)
     return run_rollback(target, choice, partial(run_here, workers=workers))
 
