@@ -43,6 +43,7 @@ from zapdb.jobs.range_work import run_range
 from zapdb.jobs.work_loading import load_work
 from zapdb.records import asdict
 from zapdb.storage import Storage
+from zapdb.tables.commit_tokens import NEVER
 from zapdb.tables.indexes.maintenance import IndexMaintainer, UniqueIndexMaintainer
 from zapdb.tables.writes.write_plan import WritePlan
 
@@ -597,6 +598,14 @@ def test_rule_26_a_rebuild_of_a_unique_index_lists_what_has_become_equal(
 # Interruptions
 
 
+def dump_without_tombstones(workspace: Workspace) -> dict[str, Any]:
+    """All rows but those that say of a lost transaction that it never took effect: whoever asked
+    wrote them, and they are purged."""
+    found = dump(workspace)
+    tokens = found["zapdb_commit_tokens"]
+    return {**found, "zapdb_commit_tokens": [row for row in tokens if row[1] != NEVER]}
+
+
 @pytest.mark.long_on("postgresql")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", ["insert", "insert_many", "update", "delete", "violation"])
@@ -606,7 +615,7 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
 ) -> None:
     items = db.table("items")
     items.insert(id=1, title="Milk")
-    before = dump(workspace)
+    before = dump_without_tombstones(workspace)
     faults = Faults(workspace, db._storage, way, lasting=False)
     faults.install(monkeypatch)
 
@@ -647,8 +656,8 @@ def test_rule_25_a_fault_at_each_statement_leaves_all_of_a_change_or_none(
             if error is None:
                 assert change != "violation"
                 revert()
-                before = dump(workspace)
-        assert dump(workspace) == before
+                before = dump_without_tombstones(workspace)
+        assert dump_without_tombstones(workspace) == before
     # A session that is lost before BEGIN is no fault; a violation is told by the statement itself
     # that inserts the entry.
     assert call > 4 - (way == "drop") - (change == "violation")
