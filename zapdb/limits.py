@@ -544,6 +544,8 @@ ANSWERS_MAX: Final = 2**31 - 1
 """The highest `limit`: how many answers a stream may be asked for."""
 PAST_PAGE_RECORDS_MAX: Final = 10_000
 """Records in one page of a past, which is one message."""
+PAST_PAGE_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""JSON of the records in such a page: one that would have more ends earlier."""
 PLAN_SAMPLE_RECORDS_MAX: Final = 100_000
 """Records on which a plan may measure how long a conversion takes."""
 UP_WAIT_SECONDS_MAX: Final = 3_600.0

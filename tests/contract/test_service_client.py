@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import multiprocessing
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,11 @@ from tests.services import Authority, Served, make_keys, served, token_for
 from tests.support import Workspace
 from zapdb.cli.served_commands import list_served_commands
 from zapdb.control import catalog
+from zapdb.control.settings import SettingScope
 from zapdb.errors import (
+    AnswerTooLarge,
     CallTimedOut,
+    InvalidValue,
     NotAllowed,
     NotAuthenticated,
     ServiceUnreachable,
@@ -29,7 +32,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.service import aio_client, client
+from zapdb.service import aio_client, client, server
 from zapdb.service.certificates import Certificates
 from zapdb.service.methods import METHODS, Method
 from zapdb.service.principals import Grant
@@ -289,6 +292,96 @@ def test_no_call_is_given_a_time_that_is_none(seconds: float) -> None:
             zapdb.aio.connect("grpc://localhost:1", timeout_seconds=seconds)
 
     asyncio.run(connect())
+
+
+def test_an_answer_that_no_client_takes_is_told(
+    service: Served, key_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "SERVICE_ANSWER_SIZE_BYTES_MAX", 20)
+    with zapdb.connect(f"grpc://{service.address}", token=token_for(key_file)) as found:
+        for ask in (
+            found.catalog.list_tables,
+            found.cluster.list_nodes,
+            lambda: list(found.catalog.get_fingerprint_history("items")),
+            lambda: next(found.catalog.watch_catalog()),
+        ):
+            with pytest.raises(AnswerTooLarge) as caught:
+                ask()
+            assert caught.value.context["most_bytes"] == "20"
+
+
+def test_a_closed_client_says_so(service: Served, key_file: Path) -> None:
+    address, token = f"grpc://{service.address}", token_for(key_file)
+    found = zapdb.connect(address, token=token)
+    other, watch = found.for_tenant("acme"), found.catalog.watch_catalog()
+    next(watch)
+    found.close()
+    for ask in (found.catalog.list_tables, other.catalog.list_tables, found.catalog.watch_catalog):
+        with pytest.raises(UsageError, match="the client is closed"):
+            ask()
+    with pytest.raises(ServiceUnreachable):
+        next(watch)
+
+    async def work() -> None:
+        there = zapdb.aio.connect(address, token=token)
+        watch = there.catalog.watch_catalog()
+        await anext(watch)
+        waiting = asyncio.ensure_future(anext(watch))
+        await asyncio.sleep(0)
+        await there.close()
+        with pytest.raises(ServiceUnreachable):
+            await waiting
+        with pytest.raises(UsageError, match="the client is closed"):
+            await there.catalog.list_tables()
+        with pytest.raises(UsageError, match="the client is closed"):
+            await anext(there.catalog.watch_catalog())
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("text", ["é", "a\nb", "a\x7f"])
+def test_nothing_is_sent_that_no_header_can_have(text: str) -> None:
+    with pytest.raises(UsageError, match="of ASCII alone") as caught:
+        zapdb.connect("grpc://127.0.0.1:1", token=text)
+    assert text not in str(caught.value)
+    with (
+        zapdb.connect("grpc://127.0.0.1:1", token="x") as found,
+        pytest.raises(UsageError, match="of ASCII alone"),
+    ):
+        found.with_key(text)
+    with (
+        zapdb.connect("grpc://127.0.0.1:1", token="x") as found,
+        pytest.raises(UsageError, match="of ASCII alone"),
+    ):
+        found.with_key(" a")  # which a header has without the space
+
+    async def work() -> None:
+        with pytest.raises(UsageError, match="of ASCII alone"):
+            zapdb.aio.connect("grpc://127.0.0.1:1", token=text)
+        async with zapdb.aio.connect("grpc://127.0.0.1:1", token="x") as there:
+            with pytest.raises(UsageError, match="of ASCII alone"):
+                there.with_key(text)
+
+    asyncio.run(work())
+
+
+def test_a_parameter_that_no_request_can_have_is_named() -> None:
+    with zapdb.connect("grpc://127.0.0.1:1", token="x") as found:
+        cases: list[tuple[str, Callable[[], object]]] = [
+            ("limit", lambda: found.history.list_records("items", "0s", limit=-1)),
+            ("limit", lambda: found.history.list_records("items", "0s", limit=2**70)),
+            ("after", lambda: next(found.catalog.watch_catalog(after=-1))),
+            ("table", lambda: found.catalog.get_table("\ud800")),
+            ("key", lambda: found.history.fetch_row("items", ("\ud800",), "0s")),
+            ("tenant", lambda: found.for_tenant("\ud800").catalog.list_tables()),
+            ("scope", lambda: found.settings.list_settings(SettingScope(table="\ud800"))),
+        ]
+        for name, ask in cases:
+            with pytest.raises(InvalidValue) as caught:
+                ask()
+            assert caught.value.context["parameter"] == name
+        with pytest.raises(TypeError):
+            found.catalog.get_table(5)  # type: ignore[arg-type] # on purpose
 
 
 def test_a_client_for_tasks_belongs_to_an_event_loop() -> None:

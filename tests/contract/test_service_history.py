@@ -3,6 +3,7 @@ the database does."""
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.contract.every_type import INDEXES, LATER, TABLES, TYPES, fill
 from tests.services import Served, bearer, make_keys, served, token_for
 from tests.support import Workspace
 from zapdb.catalog import principal
+from zapdb.control import history
 from zapdb.database import Database
 from zapdb.errors import (
     HistoryGap,
@@ -183,6 +185,39 @@ def test_a_table_in_arrow(shop: Database, service: Served) -> None:
 
 NOT_COMPARED = ("amount", "price", "prices", "weight")
 """Fields with numbers that no column of Arrow holds, or that differ from themselves."""
+
+
+@pytest.mark.parametrize("order_by", [(), ("-id",), ("note",)])
+def test_a_page_ends_before_it_is_too_large(
+    shop: Database, service: Served, monkeypatch: pytest.MonkeyPatch, order_by: tuple[str, ...]
+) -> None:
+    """All pages together have each record once, and each has one at least."""
+    with zapdb.connect(f"grpc://{service.address}") as found:
+        listing = found.history.list_records
+        whole = listing("orders", "0s", order_by=order_by, limit=100)
+        assert whole.cursor is None
+        monkeypatch.setattr(history, "PAST_PAGE_SIZE_BYTES_MAX", 60_000)
+        for for_text in (False, True):
+            pages = [listing("orders", "0s", order_by=order_by, limit=100, for_text=for_text)]
+            while pages[-1].cursor is not None:
+                cursor = pages[-1].cursor
+                pages.append(
+                    listing(
+                        *("orders", "0s"),
+                        order_by=order_by,
+                        limit=100,
+                        cursor=cursor,
+                        for_text=for_text,
+                    )
+                )
+            records = [record for page in pages for record in page.records]
+            assert [one["id"] for one in records] == [one["id"] for one in whole.records]
+            if not for_text:
+                assert len(pages) > 1
+                assert records == list(whole.records)
+            for page in pages:
+                assert len(json.dumps(page.records)) < 70_000 or len(page.records) == 1
+                assert len(page.large) == (len(page.records) if for_text else 0)
 
 
 def test_moments_that_cannot_be_read_have_their_statuses(

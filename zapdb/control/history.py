@@ -16,6 +16,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from zapdb.answers import hidden
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.schema_history import format_fingerprint
@@ -39,6 +41,7 @@ from zapdb.limits import (
     ARROW_PART_SIZE_BYTES,
     FIELDS_PER_TABLE_MAX,
     PAST_PAGE_RECORDS_MAX,
+    PAST_PAGE_SIZE_BYTES_MAX,
     PASTS_KEPT_MAX,
 )
 from zapdb.log.change_log import Bookmark
@@ -51,6 +54,7 @@ from zapdb.past.reading.moment import parse_moment
 from zapdb.past.reading.past_table import PastTable, explaining_names
 from zapdb.past.reading.schema_at import TableAt
 from zapdb.past.reading.versions import Version, list_named_versions
+from zapdb.records import Record
 from zapdb.records.cell_format import read_key, record_to_plain
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint
 from zapdb.storage import Connection
@@ -354,7 +358,8 @@ def list_records(
     cursor: str | None = None,
     for_text: bool = False,
 ) -> PastPage:
-    """A page of the records that a table had at a moment.
+    """A page of the records that a table had at a moment: at most `limit`, and fewer if more would
+    be beyond 16 MiB.
 
     `where` is a condition on fields; `order_by` are fields, descending behind a minus.
     """
@@ -366,14 +371,21 @@ def list_records(
     if order_by:
         with explaining_names(past._session):
             query = query.order_by(*order_by)
-    page = query.page(limit, cursor)
+    shown = list[tuple[dict[str, Any], dict[str, int]]]()
+
+    def measure(record: Record) -> int:
+        plain = record_to_plain(schema, record), dict[str, int]()
+        shown.append(without_large(schema, record) if for_text else plain)
+        return len(msgspec.json.encode(shown[-1]))
+
+    page = query._page(limit, cursor, measure, PAST_PAGE_SIZE_BYTES_MAX)
+    del shown[len(page) :]
+    records = tuple(record for record, _ in shown)
     if not for_text:
-        records = tuple(record_to_plain(schema, record) for record in page)
         return PastPage(past.moment.number, records, page.cursor, past.doubts, None, ())
-    shown = [without_large(schema, record) for record in page]
     return PastPage(
         past.moment.number,
-        tuple(record for record, _ in shown),
+        records,
         page.cursor,
         past.doubts,
         make_shape(schema),

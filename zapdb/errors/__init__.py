@@ -83,6 +83,7 @@
     │   ├── CallTimedOut (TimeoutError)    it did not answer in the time that it was given
     │   ├── NotAuthenticated (PermissionError) the service does not know who calls
     │   ├── NotAllowed (PermissionError)   the caller lacks the scope that a method needs
+    │   ├── AnswerTooLarge                 an answer is larger than a message may be
     │   ├── RequestTooLarge                a request is larger than those of its method
     │   ├── ServiceBusy                    too many long calls of one principal
     │   └── KeyInUse                       another request has the same idempotency key
@@ -143,6 +144,7 @@ from zapdb.errors.migration_errors import (
     Violation,
 )
 from zapdb.errors.running_errors import (
+    AnswerTooLarge,
     CallTimedOut,
     CatalogBehind,
     CatalogChanged,
@@ -199,6 +201,7 @@ __all__ = [
     "EXIT_USAGE",
     "REFUSED",
     "ActivationPending",
+    "AnswerTooLarge",
     "BlobMissing",
     "CallTimedOut",
     "CatalogBehind",

@@ -165,6 +165,13 @@ class RequestTooLarge(ServiceError):
     rpc_status = "RESOURCE_EXHAUSTED"
 
 
+class AnswerTooLarge(ServiceError):
+    """An answer of a service is larger than a message may be."""
+
+    code = "service.answer_too_large"
+    rpc_status = "RESOURCE_EXHAUSTED"
+
+
 class ServiceBusy(ServiceError):
     """The principal has too many calls under way that may take minutes."""
 

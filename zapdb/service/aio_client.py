@@ -26,7 +26,7 @@ from zapdb.control import (
 )
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import applying, comparing, planning, rolling_back
-from zapdb.errors import UsageError
+from zapdb.errors import ServiceUnreachable, UsageError
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
 from zapdb.service.client import connect as connect_here
@@ -44,6 +44,19 @@ class AsyncMethods:
         self._calls = calls
 
 
+def _require_cancelled(calls: Calls) -> None:
+    """Raise `ServiceUnreachable` if the client was closed, and no task was cancelled: grpc raises
+    the same for both."""
+    task = asyncio.current_task()
+    if calls.is_closed and task is not None and not task.cancelling():
+        raise ServiceUnreachable(
+            "the service did not answer",
+            service=str(calls.address),
+            status="CANCELLED",
+            hint="the connection was closed meanwhile",
+        ) from None
+
+
 def remote_awaited(
     method: Callable[Concatenate[Target, P], A],
 ) -> Callable[Concatenate[AsyncMethods, P], Coroutine[Any, Any, A]]:
@@ -56,6 +69,9 @@ def remote_awaited(
             answer = await calls.begin(found, args, named)
         except grpc.RpcError as failed:
             raise from_call(failed, str(calls.address)) from None
+        except asyncio.CancelledError:
+            _require_cancelled(calls)
+            raise
         read: A = calls.note(found, found.answer.read(answer))
         return read
 
@@ -76,6 +92,9 @@ def remote_iterated(
                 yield calls.note(found, found.answer.read(message))
         except grpc.RpcError as failed:
             raise from_call(failed, str(calls.address)) from None
+        except asyncio.CancelledError:
+            _require_cancelled(calls)
+            raise
         finally:
             begun.cancel()
 
@@ -209,7 +228,7 @@ class AsyncClient:
 
     async def close(self) -> None:
         """Close the connection; calls under way are cancelled."""
-        await self._calls.channel.close()
+        await self._calls.close()
 
 
 def connect(

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import grpc
+import grpc.aio
 
 from zapdb.catalog import DEFAULT_TENANT_NAME
 from zapdb.control import (
@@ -34,7 +35,7 @@ from zapdb.control import (
 from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import applying, comparing, planning, rolling_back
-from zapdb.errors import UsageError
+from zapdb.errors import InvalidValue, UsageError
 from zapdb.limits import SERVICE_TIMEOUT_SECONDS_MAX
 from zapdb.migrations import SentDirectory
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
@@ -61,12 +62,14 @@ class Calls:
         self.tenant_name = tenant_name
         self._timeout_seconds = _checked_timeout(timeout_seconds)
         self._key: str | None = None
-        self._metadata = address.metadata()
+        self._metadata = _shown(address.metadata())
         self._reads_token = address.access.token_file is not None  # which may get another one
         self._process = os.getpid()
         self._seen = [0]
         """The seq of the newest change that a call of this client has made: shared with those of
         other tenants and keys."""
+        self._closed = [False]
+        """Whether the connection was closed, which all of them share."""
 
     def for_tenant(self, name: str) -> Calls:
         made = copy(self)
@@ -78,6 +81,7 @@ class Calls:
             raise UsageError(
                 "an idempotency key is empty", hint="give one of your own, such as a UUID"
             )
+        _shown(((IDEMPOTENCY_KEY, key),))
         made = copy(self)
         made._key = key
         return made
@@ -87,9 +91,15 @@ class Calls:
         made._timeout_seconds = _checked_timeout(seconds)
         return made
 
+    def close(self) -> Any:
+        """Close the connection; that of a client for tasks is to be awaited."""
+        self._closed[0] = True
+        return self.channel.close()
+
     def begin(self, method: Method, args: Any, named: Any) -> Any:
-        """The call of grpc. Raises `TypeError` for arguments that the method does not take, and
-        `UsageError` in a process that was forked from the one of the client."""
+        """The call of grpc. Raises `TypeError` for arguments that the method does not take,
+        `InvalidValue` for values that no message can have, and `UsageError` in a process that was
+        forked from the one of the client, and for a client that is closed."""
         if os.getpid() != self._process:
             raise UsageError(
                 "a process that was forked can't use the connection of its parent",
@@ -99,19 +109,35 @@ class Calls:
         bound = method.signature.bind(*args, **named)
         bound.apply_defaults()
         requests = _list_requests(method, bound.arguments)
-        requests[0].tenant = self.tenant_name
+        with _naming(method, "tenant"):
+            requests[0].tenant = self.tenant_name
         requests[0].min_seq = self._seen[0]
+        self._require_open()
         kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
         stub = getattr(self.channel, "_".join(kinds))(
             method.path,
             request_serializer=method.request_class.SerializeToString,
             response_deserializer=method.answer_class.FromString,
         )
-        metadata = self.address.metadata() if self._reads_token else self._metadata
+        metadata = _shown(self.address.metadata()) if self._reads_token else self._metadata
         if self._key is not None and method.changes:
             metadata = (*metadata, (IDEMPOTENCY_KEY, self._key))
         request = iter(requests) if method.sent else requests[0]
-        return stub(request, timeout=self._timeout_seconds, metadata=metadata)
+        try:
+            return stub(request, timeout=self._timeout_seconds, metadata=metadata)
+        except (ValueError, grpc.aio.UsageError):
+            self._require_open()  # another thread has closed it meanwhile
+            raise
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed[0]
+
+    def _require_open(self) -> None:
+        if self.is_closed:
+            raise UsageError(
+                "the client is closed", service=str(self.address), hint="call zapdb.connect again"
+            )
 
     def note(self, method: Method, answer: Any) -> Any:
         """Later calls see what this one has changed."""
@@ -131,13 +157,51 @@ def _checked_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
+def _shown(metadata: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """What a call shows, unless no header can have it; raises `UsageError`, which does not tell a
+    token."""
+    for name, value in metadata:
+        if not (value.isascii() and value.isprintable() and value == value.strip()):
+            raise UsageError(
+                "what a call shows has printable characters of ASCII alone, and no space at an end",
+                name=name,
+                hint="is that the token, or the key, as it was issued?",
+            )
+    return metadata
+
+
+@contextmanager
+def _naming(method: Method, parameter: str) -> Iterator[None]:
+    """What no message can have is an `InvalidValue` of the parameter."""
+    try:
+        yield
+    except (ValueError, OverflowError) as error:
+        raise InvalidValue(
+            "a parameter has a value that no request can have",
+            method=method.path,
+            parameter=parameter,
+            cause=str(error),
+        ) from None
+
+
+def _write_request(method: Method, arguments: dict[str, Any]) -> Any:
+    """The message with all arguments; raises `InvalidValue`."""
+    try:
+        return method.request.write(arguments)
+    except (ValueError, OverflowError):
+        for name, value in arguments.items():
+            with _naming(method, name):
+                method.request.write({**dict.fromkeys(arguments), name: value})
+        raise
+
+
 def _list_requests(method: Method, arguments: dict[str, Any]) -> list[Any]:
     """The messages of a request: one, and those of the files that are sent with it."""
     if method.sent is None:
-        return [method.request.write(arguments)]
+        return [_write_request(method, arguments)]
     directory = read_directory(arguments[method.sent])
     named = SentDirectory(directory.path, ())
-    requests = [method.request.write({**arguments, method.sent: named})]
+    requests = [_write_request(method, {**arguments, method.sent: named})]
     for files in split_files(directory.files):
         part = {method.sent: {"files": [asdict(file) for file in files]}}
         requests.append(method.request_class(**part))
@@ -355,7 +419,7 @@ class Client:
 
     def close(self) -> None:
         """Close the connection; calls under way end with `ServiceUnreachable`."""
-        self._calls.channel.close()
+        self._calls.close()
 
 
 def connect(

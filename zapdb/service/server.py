@@ -42,6 +42,7 @@ from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
 from zapdb.control import Target, pace_of
 from zapdb.control.bounds import call_method
 from zapdb.errors import (
+    AnswerTooLarge,
     CatalogBehind,
     ConcurrencyError,
     InvalidValue,
@@ -387,7 +388,11 @@ class Server:
     ) -> None:
         """Make the answers of a stream and send them, until its tenant is removed."""
         tenant = await self._find_tenant_row(call.tenant)
-        write, pace, kind = method.answer.write, pace_of(method.function), method.kind_of(request)
+        write, pace, kind = (
+            partial(_to_bytes, method),
+            pace_of(method.function),
+            method.kind_of(request),
+        )
         at_once = 1 if pace or method.is_live else STREAMED_AT_ONCE
         found = await self._do(kind, lambda: iter(self._start(method, request)))
         try:
@@ -556,13 +561,11 @@ class Server:
         await self._see(await self._do("read", self._db.admin.catalog_seq))
 
     def _answer(self, method: Method, request: Any) -> bytes:
-        message: bytes = method.answer.write(self._start(method, request)).SerializeToString()
-        return message
+        return _to_bytes(method, self._start(method, request))
 
     def _answer_all(self, method: Method, request: Any) -> tuple[bytes, ...]:
         """All messages of a stream that is kept: the method bounds how many there are."""
-        write = method.answer.write
-        return tuple(write(one).SerializeToString() for one in self._start(method, request))
+        return tuple(_to_bytes(method, one) for one in self._start(method, request))
 
     def _start(self, method: Method, request: Any) -> Any:
         """Call the function of a method, in a worker."""
@@ -632,13 +635,13 @@ def _hash(method: Method, request: Any) -> bytes:
 
 
 def _take(
-    found: Iterator[Any], write: Callable[[Any], Any], at_once: int
+    found: Iterator[Any], write: Callable[[Any], bytes], at_once: int
 ) -> list[bytes | ZapdbError]:
     """Some answers of a stream as bytes, and behind them the error with which it ends."""
     made, size_bytes = list[bytes | ZapdbError](), 0
     try:
         for one in islice(found, at_once):
-            message = write(one).SerializeToString()
+            message = write(one)
             made.append(message)
             size_bytes += len(message)
             if size_bytes >= STREAMED_SIZE_BYTES:
@@ -646,6 +649,20 @@ def _take(
     except ZapdbError as error:
         made.append(error)
     return made
+
+
+def _to_bytes(method: Method, answer: Any) -> bytes:
+    """A message as it is sent; raises `AnswerTooLarge` for one that clients would not take."""
+    message: bytes = method.answer.write(answer).SerializeToString()
+    if len(message) > SERVICE_ANSWER_SIZE_BYTES_MAX:
+        raise AnswerTooLarge(
+            "the answer is larger than a message may be",
+            method=method.path,
+            size_bytes=len(message),
+            most_bytes=SERVICE_ANSWER_SIZE_BYTES_MAX,
+            hint="ask for less at a time, or run the command against the database itself",
+        )
+    return message
 
 
 def _parse(method: Method, raw: bytes) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,58 @@ def test_the_messages_have_the_fields_of_the_function(method: Method) -> None:
     assert method.answer is not None
     assert method.descriptor.server_streaming == method.is_stream
     assert method.descriptor.client_streaming == (method.sent is not None)
+
+
+BOUNDED_BY: Mapping[str, str] = {
+    "Catalog/ListTables": "a schema: some names for each table",
+    "Catalog/GetTable": "a schema: one table",
+    "Catalog/ListKeyRanges": "RANGES_PER_JOB_MAX: ranges that are alike are joined",
+    "Catalog/GetFingerprint": "one revision",
+    "Catalog/CheckPin": "a schema: one table, and the revisions that had one fingerprint",
+    "Catalog/CompareRevisions": "a schema: one table",
+    "Catalog/PruneFingerprintHistory": "a schema history: some words for each entry",
+    "Cluster/GetStatus": "processes, and open jobs of all tenants: some words for each",
+    "Cluster/ListNodes": "processes",
+    "Cluster/ListLeases": "kinds of work that one process does",
+    "Cluster/FindNodes": "processes",
+    "Cluster/EvictNodes": "the request",
+    "Cluster/Upgrade": "processes",
+    "Cluster/Register": "one process",
+    "Cluster/SendHeartbeat": "one process",
+    "Cluster/Deregister": "one process",
+    "Settings/ListSettings": "the settings of a release",
+    "Settings/GetSetting": "one setting",
+    "Settings/SetSetting": "one setting, and the tenants whose store did not begin",
+    "Settings/UnsetSetting": "one setting",
+    "Migrations/Check": "MIGRATIONS_MAX",
+    "Migrations/Status": "MIGRATIONS_MAX, and the tenants that are behind",
+    "Migrations/Diff": "MIGRATIONS_MAX, and VIOLATIONS_SHOWN_MAX of each",
+    "Migrations/Plan": "MIGRATIONS_MAX",
+    "Jobs/ListJobs": "jobs, rows of the catalog that every process caches",
+    "Jobs/GetJob": "RANGES_PER_JOB_MAX, and the first of the records that can't be read",
+    "Jobs/PauseJob": "one job",
+    "Jobs/ResumeJob": "one job",
+    "Jobs/CancelJob": "one job",
+    "Jobs/SetJobPriority": "one job",
+    "Jobs/ThrottleJob": "one job",
+    "Jobs/GetConversionStatus": "a schema, and its open jobs",
+    "Jobs/GetReindexStatus": "a schema: its indexes",
+    "History/GetCatalog": "a schema",
+    "History/ListStores": "tenants: some words for each",
+    "History/FetchRow": "one record",
+    "History/ListRecords": "PAST_PAGE_SIZE_BYTES_MAX",
+    "Changes/GetStatus": "two values",
+    "Changes/GetFollowers": "followers",
+}
+"""What bounds the one message of a method that does not answer with a stream. What grows with
+records, changes or calls has a limit or pages; nothing may be beyond SERVICE_ANSWER_SIZE_BYTES_MAX,
+which is told (`AnswerTooLarge`)."""
+
+
+def test_every_answer_that_is_one_message_is_bounded_by_something() -> None:
+    """A method whose answer grows with records or changes answers with a stream, or has pages."""
+    names = {method.path.rpartition(".")[2] for method in METHODS if not method.is_stream}
+    assert names == set(BOUNDED_BY)
 
 
 @pytest.mark.parametrize("path", PROTOS, ids=lambda path: path.stem)

@@ -248,6 +248,17 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         Raises `InvalidCursor` for a cursor of another query, or one made with other collation or
         time zone data, or, without a given order, one whose index was dropped.
         """
+        return self._page(size, cursor)
+
+    def _page(
+        self,
+        size: int,
+        cursor: str | None,
+        measure: Callable[[Any], int] | None = None,
+        size_bytes_max: int = 0,
+    ) -> Page[R]:
+        """The same; if records are measured, a page ends with the record before the one with which
+        it would have more bytes, but never before its first."""
         count = check_count(size, "size", 1)
         if self._selection.limit is not None:
             raise UsageError(
@@ -266,7 +277,15 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
             mark = self._mark(execution)
             known.check(mark)
         bound, behind = execution.bound, None if known is None else known.place
-        found = list(execution.read(limit=count + 1, behind=behind))
+        belong, includes = self._session.belong, self._selection.includes
+        found = []
+        for one in execution.read(limit=count + 1, behind=behind):
+            found.append(one)
+            if measure is not None and len(found) <= count:
+                size_bytes_max -= measure(belong(one[1]))
+                if size_bytes_max < 0 and len(found) > 1:
+                    count = len(found) - 1
+                    break
         if execution.bound is not bound:
             mark = self._mark(execution)
             if known is not None:
@@ -274,7 +293,6 @@ class Query(Uncounted, msgspec.Struct, Generic[R], eq=False):
         shown, after = found[:count], None
         if len(found) > count:
             after = encode_cursor(Cursor(mark, execution.place(shown[-1]), index))
-        belong, includes = self._session.belong, self._selection.includes
         records = iter([belong(record) for _, record in shown])
         records = load_included(self._session, self._bound, includes, records)
         return Page(tuple(records), after)  # type: ignore[arg-type]  # a model's class is that of its table's records
