@@ -7,7 +7,6 @@ import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
@@ -20,6 +19,7 @@ from tests.forms import cases
 from zapdb.control import Json
 from zapdb.errors import ZapdbError
 from zapdb.jobs.job_status import TableStatus
+from zapdb.migrations import GivenDirectory, SentDirectory
 from zapdb.service.messages import Mismatch, message_conversion
 from zapdb.service.methods import METHODS, Method
 from zapdb.service.proto.catalog_pb2 import SchemaStamp as SchemaStampMessage
@@ -47,6 +47,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type of the control plane."""
     if hint == Json:
         return PLAIN
+    if hint == GivenDirectory:
+        return values_of(SentDirectory)  # paths are of the caller's machine
     origin, parts = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return values_of(parts[0])
@@ -68,8 +70,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 
 def is_left_out(hint: Any) -> bool:
-    """Paths are of the caller's machine, and two errors are never equal."""
-    return isinstance(hint, type) and issubclass(hint, Path | ZapdbError)
+    """Two errors are never equal."""
+    return isinstance(hint, type) and issubclass(hint, ZapdbError)
 
 
 def parts_of(kind: Any) -> Mapping[str, Any]:
