@@ -24,17 +24,22 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,62}", re.ASCII)
 _SHOWN_MAX: Final = 10
 
 
-def add_tenant(
-    connection: Connection, name: str, is_free: Callable[[int], bool] = lambda number: True
-) -> Tenant:
-    """Add a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`. It gets the
-    next number that `is_free`."""
+def require_tenant_name(name: str) -> None:
+    """Raises `UsageError` for what can't be the name of a tenant."""
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             "this is not a valid name of a tenant",
             name=name,
             hint="use up to 63 letters, digits and _ . @ -, beginning with a letter or digit",
         )
+
+
+def add_tenant(
+    connection: Connection, name: str, is_free: Callable[[int], bool] = lambda number: True
+) -> Tenant:
+    """Add a tenant at position 0, inside a CATALOG transaction; raises `TenantExists`. It gets the
+    next number that `is_free`."""
+    require_tenant_name(name)
     number = rows.draw(connection, "tenant")
     while not is_free(number):
         number = rows.draw(connection, "tenant")

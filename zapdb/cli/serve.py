@@ -15,6 +15,8 @@ from zapdb.cli.connecting import DatabaseOptions
 from zapdb.cli.output import Output
 from zapdb.errors import UsageError
 from zapdb.service.certificates import Certificates
+from zapdb.service.keys import read_keys
+from zapdb.service.metrics_endpoint import split_metrics_address
 from zapdb.service.server import Listening, Server
 
 
@@ -56,7 +58,8 @@ class ListeningOptions:
     ] = False
 
     def checked(self) -> Listening:
-        """Raises `UsageError` for what would not be safe, or does not fit together."""
+        """Raises `UsageError` for what would not be safe, or does not fit together, and for files
+        that can't be used; and `OSError`."""
         certificates = None
         if self.tls_cert is not None and self.tls_key is not None:
             certificates = Certificates(self.tls_cert, self.tls_key, self.client_ca)
@@ -67,6 +70,10 @@ class ListeningOptions:
             )
         made = Listening(self.listen, certificates, self.tokens, self.insecure_loopback)
         made.require_safe()
+        if certificates is not None:
+            certificates.credentials()
+        if self.tokens is not None:
+            read_keys(self.tokens)
         return made
 
 
@@ -92,8 +99,11 @@ def serve_command(
 
     With `--json`: `{address, metrics}`, when it listens; `metrics` is null without `--metrics`.
     """
+    checked = listening.checked()
+    if metrics is not None:
+        split_metrics_address(metrics)  # before the database is opened
     try:
-        asyncio.run(_serve(options.address, listening.checked(), metrics, output))
+        asyncio.run(_serve(options.address, checked, metrics, output))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 

@@ -13,7 +13,7 @@ from zapdb.cli.output import Output
 from zapdb.control.durations import parse_duration
 from zapdb.errors import UsageError
 from zapdb.service import keys
-from zapdb.service.principals import Grant
+from zapdb.service.principals import make_grant
 
 KeyFileOption = Annotated[
     Path,
@@ -53,7 +53,7 @@ def token_keys_command(
     names of client certificates to their grants.
     """
     if audience is not None and not add:
-        raise UsageError("--audience goes with --add")
+        raise UsageError("--audience goes with --add", hint="give both, or leave out --audience")
     if add:
         keys.add_key(file, audience)
     if remove is not None:
@@ -111,10 +111,7 @@ def token_issue_command(
     With `--json`: `{token, principal, expires_at}`; `expires_at` is in seconds since 1970 UTC.
     """
     seconds = parse_duration(expires) // 1_000_000
-    grants = [
-        Grant(one, frozenset(scope), None if not table else frozenset(table))
-        for one in tenant or [DEFAULT_TENANT_NAME]
-    ]
+    grants = [make_grant(one, scope, table or ()) for one in tenant or [DEFAULT_TENANT_NAME]]
     token = keys.issue_token(tokens, name, grants, seconds)
     output.write(token)
     document: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,9 @@ from zapdb.limits import (
 from zapdb.service.keys import require_private
 
 PORT: Final = 7427
+PORT_MAX: Final = 65_535
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+"""What a bearer token consists of (RFC 6750)."""
 ERROR_SIZE_BYTES_MAX: Final = 1024 * 1024
 """What may be told of an error: up to 50 violations of a migration file, with their lines."""
 OPTIONS: Final = (
@@ -48,6 +52,19 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def split_address(address: str, purpose: str) -> tuple[str, int]:
+    """The host and the port of an address to listen on; raises `UsageError`."""
+    host, _, port = address.rpartition(":")
+    is_number = port.isascii() and port.isdecimal() and len(port) <= len(str(PORT_MAX))
+    if not host or not host.isprintable() or not is_number or int(port) > PORT_MAX:
+        raise UsageError(
+            f"this is no address to {purpose} on",
+            address=address,
+            hint=f"give HOST:PORT, with a port of 0 to {PORT_MAX}; 0 is one that is free",
+        )
+    return host, int(port)
+
+
 @dataclass(frozen=True, slots=True)
 class ServiceAccess:
     """What a client shows a service: a token, or a certificate and its key; and the authorities of
@@ -65,13 +82,15 @@ class ServiceAccess:
 
     def find_token(self) -> str | None:
         """The token that is given, or in the file, or in ZAPDB_TOKEN; raises `UsageError` for a
-        file that others can read."""
+        file that others can read, and for what is no token."""
         if self.token is not None:
-            return self.token
+            return _checked_token(self.token, "the argument `token`")
         if self.token_file is not None:
             require_private(self.token_file, "token file")
-            return self.token_file.read_text("utf-8").strip()
-        return os.environ.get("ZAPDB_TOKEN", "").strip() or None
+            text = self.token_file.read_bytes().decode("utf-8", "replace").strip()
+            return _checked_token(text, str(self.token_file))
+        text = os.environ.get("ZAPDB_TOKEN", "").strip()
+        return _checked_token(text, "ZAPDB_TOKEN") if text else None
 
     @property
     def has_files(self) -> bool:
@@ -90,6 +109,14 @@ class ServiceAccess:
             for path in (self.tls_ca, self.tls_key, self.tls_cert)
         )
         return grpc.ssl_channel_credentials(ca, key, certificate)
+
+
+def _checked_token(text: str, place: str) -> str:
+    if not TOKEN.fullmatch(text):  # it is not shown
+        raise UsageError(
+            "this is no token", place=place, hint="`zapdb token issue` prints one, on one line"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ class Certificates:
                 "the key is not that of the certificate",
                 certificate=str(self.certificate),
                 key=str(self.key),
+                hint="give --tls-key the key that --tls-cert was made with",
             )
         authorities = None
         if self.client_authorities is not None:
@@ -82,7 +83,12 @@ def _load(path: Path, pem: bytes) -> list[x509.Certificate]:
     try:
         found = x509.load_pem_x509_certificates(pem)
     except ValueError as error:
-        raise UsageError("this is no certificate", file=str(path), cause=str(error)) from None
+        raise UsageError(
+            "this is no certificate",
+            file=str(path),
+            cause=str(error).partition(" See ")[0],
+            hint="give a file in PEM, which has -----BEGIN CERTIFICATE-----",
+        ) from None
     now = datetime.now(UTC)
     for certificate in found:
         begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -100,7 +106,12 @@ def _load_key(path: Path, pem: bytes) -> PublicKeyTypes:
     try:
         return serialization.load_pem_private_key(pem, password=None).public_key()
     except (ValueError, TypeError) as error:  # TypeError: it is encrypted
-        raise UsageError("this is no key in clear", file=str(path), cause=str(error)) from None
+        raise UsageError(
+            "this is no key in clear",
+            file=str(path),
+            cause=str(error).partition(" See ")[0],
+            hint="give the key that belongs to the certificate in PEM, without a passphrase",
+        ) from None
 
 
 def _bytes_of(key: PublicKeyTypes) -> bytes:

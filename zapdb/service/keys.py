@@ -44,6 +44,7 @@ ALGORITHMS: Final[Mapping[str, frozenset[str]]] = {
 SECRETS: Final = frozenset({"d", "k", "p", "q", "dp", "dq", "qi", "oth"})
 """The members of a key that others must not see."""
 SHARED_SECRET_SIZE_BYTES_MIN: Final = 32
+MAKE_HINT: Final = "`zapdb token keys FILE --add` makes a key file"
 NEW_KEY_MODE: Final = 0o600
 OTHERS_READ, OTHERS_WRITE, GROUP_WRITES, GROUP_READS = 0o004, 0o002, 0o020, 0o040
 
@@ -79,7 +80,7 @@ class Keys:
         except jwt.InvalidTokenError as error:
             raise NotAuthenticated("the token is not valid", cause=str(error)) from None
         name = said["sub"]
-        if not 0 < len(name) <= PRINCIPAL_LENGTH_MAX or not name.isprintable():
+        if not is_principal_name(name):
             raise NotAuthenticated("the subject of the token is no name of a principal")
         try:
             grants = read_grants(said.get("grants", ()))
@@ -95,7 +96,9 @@ def read_keys(path: Path) -> Keys:
     try:
         plain = json.loads(path.read_text("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UsageError("the key file is not JSON", location=place, cause=str(error)) from None
+        raise UsageError(
+            "the key file is not JSON", location=place, cause=str(error), hint=MAKE_HINT
+        ) from None
     try:
         return _checked(path, plain)
     except ValueError as error:
@@ -103,7 +106,7 @@ def read_keys(path: Path) -> Keys:
             "the key file has errors",
             location=place,
             cause=str(error),
-            hint="`zapdb token keys FILE --add` makes a key file",
+            hint=MAKE_HINT,
         ) from None
 
 
@@ -242,11 +245,20 @@ class KeyFile:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
+def is_principal_name(name: str) -> bool:
+    return 0 < len(name) <= PRINCIPAL_LENGTH_MAX and name.isprintable() and not name.isspace()
+
+
 # Making keys and tokens
 
 
 def add_key(path: Path, audience: str | None = None) -> str:
-    """Add a new key to a key file, which is made if it is missing; returns the key's `kid`."""
+    """Add a new key to a key file, which is made if it is missing; returns the key's `kid`. Raises
+    `UsageError` for what is no audience."""
+    if audience is not None and not is_principal_name(audience):
+        raise UsageError(
+            "this is no audience of tokens", hint="give printable characters, such as a host's name"
+        )
     keys = read_keys(path) if path.exists() else Keys(path, audience or AUDIENCE, {}, (), {})
     kid = f"{time.strftime('%Y%m%d', time.gmtime())}-{secrets.token_hex(4)}"
     private = Ed25519PrivateKey.generate()
@@ -260,7 +272,11 @@ def remove_key(path: Path, kid: str) -> None:
     keys = read_keys(path)
     if kid not in keys.keys:
         raise UsageError(
-            "the key file has no such key", file=str(path), kid=kid, keys=", ".join(keys.keys)
+            "the key file has no such key",
+            file=str(path),
+            kid=kid,
+            keys=", ".join(keys.keys),
+            hint="give one of these keys",
         )
     _write(replace(keys, plain=tuple(key for key in keys.plain if key["kid"] != kid)))
 
@@ -290,8 +306,20 @@ def _write(keys: Keys) -> None:
 def issue_token(path: Path, name: str, grants: Sequence[Grant], seconds: int) -> str:
     """Return a token of a principal, signed by the newest key of a file that can sign.
 
-    Raises `UsageError` for a scope that there is not, and without such a key.
+    Raises `UsageError` for what is no name of a principal, for a scope that there is not, for a
+    time that is none, and without such a key.
     """
+    if not is_principal_name(name):
+        raise UsageError(
+            "this is no name of a principal",
+            length=len(name),
+            longest=PRINCIPAL_LENGTH_MAX,
+            hint="give printable characters, such as deploy@example.com",
+        )
+    if seconds <= 0:
+        raise UsageError(
+            "a token that is over is of no use", seconds=seconds, hint="give a longer time"
+        )
     for grant in grants:
         require_scopes(grant.scopes)
     keys = read_keys(path)

@@ -11,11 +11,21 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Final
 
 from zapdb.errors import UsageError, ZapdbError
-from zapdb.service.addresses import is_loopback
+from zapdb.service.addresses import is_loopback, split_address
 
 TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 CLIENT_SECONDS: Final = 5.0
 """How long a client may take to ask: the next one waits for it."""
+
+
+def split_metrics_address(address: str) -> tuple[str, int]:
+    """The host and the port where metrics may be served; raises `UsageError`."""
+    host, port = split_address(address, "serve metrics")
+    if not is_loopback(host):
+        raise UsageError(
+            "metrics are for an agent on this machine", address=address, hint="127.0.0.1:PORT"
+        )
+    return host, port
 
 
 @contextmanager
@@ -25,11 +35,7 @@ def serving_metrics(
     """Serve what `read` returns in a thread, which calls `at_end` as its last; yields the address
     with its port. Raises `UsageError` for an address that other machines can reach, since metrics
     name tenants, and for a port in use."""
-    host, _, port = address.rpartition(":")
-    if not port.isdecimal() or not is_loopback(host):
-        raise UsageError(
-            "metrics are for an agent on this machine", address=address, hint="127.0.0.1:PORT"
-        )
+    host, port = split_metrics_address(address)
 
     class Handler(BaseHTTPRequestHandler):
         timeout = CLIENT_SECONDS
@@ -56,7 +62,7 @@ def serving_metrics(
         address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
 
     try:
-        server = Server((host.strip("[]"), int(port)), Handler)
+        server = Server((host.strip("[]"), port), Handler)
     except OSError as error:
         raise UsageError(
             "metrics can't be served there", address=address, cause=error.strerror or str(error)

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Literal, get_args
 
+from zapdb.catalog.tenants import require_tenant_name
 from zapdb.errors import NotAllowed, UsageError
+from zapdb.limits import NAME_LENGTH_MAX
+from zapdb.migrations.did_you_mean_key import fix_name
+from zapdb.migrations.document_structure import NAME
 
 Scope = Literal[
     "catalog:read",
@@ -33,6 +37,8 @@ SHOWS_DATA: Final[Scope] = "data:read"
 EVERY_TENANT: Final = "*"
 OF_THE_DATABASE: Final = "cluster:"
 """How the scopes begin that concern the whole database."""
+OF_THE_CHAIN: Final[Scope] = "migrate:apply"
+"""All tenants have one chain of migrations."""
 KEYS_OF_A_GRANT: Final = frozenset({"tenant", "scopes", "tables"})
 
 
@@ -81,8 +87,40 @@ def require_scopes(scopes: Collection[str]) -> None:
     """Raises `UsageError` for a scope that there is not."""
     if unknown := sorted(set(scopes) - set(SCOPES)):
         raise UsageError(
-            "there is no such scope", scope=", ".join(unknown), scopes=", ".join(SCOPES)
+            "there is no such scope",
+            scope=", ".join(unknown),
+            scopes=", ".join(SCOPES),
+            hint="give one of these scopes",
         )
+
+
+def make_grant(tenant: str, scopes: Collection[str], tables: Collection[str]) -> Grant:
+    """A grant, as a person asks for it; no tables are all. Raises `UsageError` for one that would
+    allow nothing, or not what is meant. Which tables there are is not known here."""
+    require_scopes(scopes)
+    if tenant != EVERY_TENANT:
+        require_tenant_name(tenant)
+        if of_all := sorted(filter(_is_of_all, scopes)):
+            raise UsageError(
+                "these scopes are about all tenants",
+                scopes=", ".join(of_all),
+                tenant=tenant,
+                hint="give --tenant '*'",
+            )
+    if tables and SHOWS_DATA not in scopes:
+        raise UsageError(
+            f"tables narrow {SHOWS_DATA}, and the grant does not have it",
+            tables=", ".join(sorted(tables)),
+            hint=f"add --scope {SHOWS_DATA}, or leave out --table",
+        )
+    for table in sorted(tables):
+        if not NAME.fullmatch(table) or len(table) > NAME_LENGTH_MAX:
+            raise UsageError("this is no name of a table", table=table, hint=fix_name(table))
+    return Grant(tenant, frozenset(scopes), frozenset(tables) if tables else None)
+
+
+def _is_of_all(scope: str) -> bool:
+    return scope.startswith(OF_THE_DATABASE) or scope == OF_THE_CHAIN
 
 
 @dataclass(frozen=True, slots=True)

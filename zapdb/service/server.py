@@ -67,7 +67,7 @@ from zapdb.limits import (
     SERVICE_POLL_SECONDS,
     SERVICE_REQUEST_SIZE_BYTES_MAX,
 )
-from zapdb.service.addresses import is_loopback
+from zapdb.service.addresses import is_loopback, split_address
 from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
 from zapdb.service.guard import Guard, IncomingCall, for_call, incoming_call
@@ -96,7 +96,6 @@ STREAMED_AT_ONCE: Final = 256
 """Answers of a stream that a worker makes at a time: no transaction is open between two times."""
 STREAMED_SIZE_BYTES: Final = 1024 * 1024
 """Of such answers: no further one is made at the same time, once there are as many bytes."""
-PORT_MAX: Final = 65_535
 CATALOG_CHECK_SECONDS: Final = 0.02
 DEADLINE_SLACK_SECONDS: Final = 0.25
 """A client's own clock ends a call at its deadline before the one here does."""
@@ -140,12 +139,7 @@ class Listening:
         )
 
     def _is_loopback(self) -> bool:
-        host, _, port = self.address.rpartition(":")
-        if not host or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
-            raise UsageError(
-                "this is no address to listen on", address=self.address, hint="HOST:PORT"
-            )
-        return is_loopback(host)
+        return is_loopback(split_address(self.address, "listen")[0])
 
 
 @dataclass(frozen=True, slots=True)
