@@ -323,6 +323,21 @@ def change_jobs(served: Served, run: Callable[..., Result]) -> Iterator[Result]:
     yield run("jobs", "show", "convert", *tenant)
 
 
+def change_settings(served: Served, run: Callable[..., Result]) -> Iterator[Result]:
+    tenant = ("--tenant", "default" if run == served.here else "twin")
+    for form in ((), ("--json",)):
+        for scope in (tenant, (*tenant, "--table", "people"), ("--table", "countries")):
+            yield run("settings", "set", "convert", "background", *scope, *form)
+            yield run("settings", "get", "convert", *scope)
+            yield run("settings", "unset", "convert", *scope, *form)
+        yield run("settings", "profile", "production", *form)
+        yield run("settings", "profile", "development", *form)
+        yield run("settings", "profile", "x", *form)
+        yield run("settings", "set", "nothing", "x", *form)
+        yield run("settings", "set", "convert", "x", *form)
+        yield run("settings", "set", "convert", "background", "--table", "nobody", *form)
+
+
 NAMES = re.compile(
     r'"(?:changed|found)_at": [0-9]+|\d{4}-\d\d-\d\d[T ][0-9:.]+'
     r"|\b[0-9a-f]{12}\b|default|twin|/[12](?=/)"
@@ -330,7 +345,7 @@ NAMES = re.compile(
 """Of jobs, nodes, tenants, and moments."""
 
 
-@pytest.mark.parametrize("steps", [prune, evict, change_jobs])
+@pytest.mark.parametrize("steps", [prune, evict, change_jobs, change_settings])
 def test_what_changes_something(served: Served, steps: Steps) -> None:
     told = [
         [

@@ -1,6 +1,7 @@
 """The wheels work where nothing but the wheel is: no checkout, no tests, no development tools."""
 
 import functools
+import json
 import os
 import re
 import shutil
@@ -8,13 +9,20 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.cli.program import run_here
+import zapdb
+from tests.cli.program import Result, run_here
+from tests.documents import document
 from tests.services import serving_process
 from tests.support import PostgresServer
+from zapdb.catalog.calls import LoggedCall, write_calls
+from zapdb.cli.served_commands import list_served_commands
+from zapdb.errors import EXIT_PENDING
+from zapdb.storage import TransactionMode
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = "Scripts" if os.name == "nt" else "bin"
@@ -228,61 +236,166 @@ def install(environment: Path, wheel: Path, cwd: Path) -> None:
     run(*command, "--python", environment / BIN / "python", "-c", constraints, wheel, cwd=cwd)
 
 
-ASKED = (
+MORE = {
+    "0002_age": "add_field: {table: people, field: {name: age, type: integer, default: 7}}",
+    "0003_by_name": "create_index: {table: people, index: by_name, fields: [{field: name}]}",
+}
+IN_FILES = ("-m", "people_migrations")
+CONVERSION = ("jobs", "show", "convert")
+ASKED: tuple[tuple[str, ...], ...] = (
     ("catalog", "list"),
     ("catalog", "show", "people"),
-    ("catalog", "fingerprint", "people"),
-    ("catalog", "revisions", "--table", "people"),
     ("catalog", "show", "nobody"),
-    ("settings", "list"),
-    ("settings", "get", "change_log"),
-    ("jobs", "list"),
-    ("convert", "status"),
-    ("reindex", "status"),
+    ("catalog", "fingerprint", "people"),
+    ("catalog", "revisions", "--table", "people", "--since", "7d"),
+    ("catalog", "prune", "--table", "people", "--keep-last", "1", "--dry-run"),
+    ("catalog", "prune", "--table", "people", "--older-than", "7d", "--yes"),
+    ("catalog", "calls", "--principal", "ada"),
+    ("changes", "list"),
     ("changes", "followers"),
     ("history", "status"),
-    ("migrate", "status", "-m", "people_migrations"),
-    ("migrate", "plan", "-m", "people_migrations"),
+    ("history", "moments"),
+    ("history", "audit"),
+    ("history", "row", "people", "1"),
+    ("history", "table", "people", "--at", "0s"),
+    ("history", "diff", "#1", "0s"),
+    ("cluster", "status"),
+    ("cluster", "nodes"),
+    ("cluster", "leases"),
+    ("cluster", "evict", "nobody"),
+    ("cluster", "evict", "--expired"),
+    ("cluster", "upgrade", "--dry-run"),
+    ("cluster", "upgrade"),
+    ("settings", "list"),
+    ("settings", "get", "change_log"),
+    ("settings", "set", "convert", "on_access"),
+    ("settings", "unset", "convert"),
+    ("settings", "profile", "development"),
+    ("convert", "status"),
+    ("reindex", "status"),
+    ("jobs", "list"),
+    ("jobs", "pause", "convert"),
+    ("jobs", "resume", "convert"),
+    ("jobs", "priority", "convert", "900"),
+    ("jobs", "throttle", "convert", "--bytes-per-second", "1000"),
+    CONVERSION,
+    ("jobs", "cancel", "convert"),
+    CONVERSION,
+    ("migrate", "check", *IN_FILES),
+    ("migrate", "check", "--write", *IN_FILES),
+    ("migrate", "status", "--all-tenants", *IN_FILES),
+    ("migrate", "diff", *IN_FILES),
+    ("migrate", "plan", *IN_FILES),
+    ("migrate", "up", *IN_FILES),
+    ("migrate", "status", *IN_FILES),
+    ("migrate", "rollback", "--yes"),
+    ("migrate", "status", *IN_FILES),
 )
+"""Each in text and in JSON, one after another: what some of them change, the later ones see."""
+
+RUN_ALL = """\
+import contextlib, importlib.util, io, json, sys
+from pathlib import Path
+
+import zapdb
+from zapdb.cli.program import run_program
+
+assert Path(zapdb.__file__).is_relative_to(sys.prefix), zapdb.__file__
+assert importlib.util.find_spec("psycopg") is None
+told = []
+for command in json.loads(Path(sys.argv[1]).read_text()):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = run_program(command)
+    told.append((status, out.getvalue(), err.getvalue()))
+print(json.dumps(told))
+"""
+
+
+def test_all_commands_that_a_service_answers_are_asked() -> None:
+    asked = {name for name in list_served_commands() for one in ASKED if is_of(one, name)}
+    assert asked == {*list_served_commands()}
+
+
+def is_of(command: tuple[str, ...], name: str) -> bool:
+    return " ".join(command).startswith(f"{name} ") or " ".join(command) == name
 
 
 def test_an_installed_client_asks_a_service(
     pure_wheel: Path, postgres: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In an environment without a driver of the database: it says what the database says."""
+    """In an environment without a driver of the database: it says what is said of another database,
+    which is alike, where that itself is asked."""
     environment = create_environment(sys.executable, tmp_path)
-    zapdb = environment / BIN / "zapdb"
+    program = environment / BIN / "zapdb"
     install(environment, pure_wheel, cwd=tmp_path)
-    asking = [zapdb, "catalog", "list", "-d", "grpc://localhost:1"]
+    asking = [program, "catalog", "list", "-d", "grpc://localhost:1"]
     without = subprocess.run(asking, cwd=tmp_path, capture_output=True, text=True)
     assert without.returncode == 1
     assert "pip install 'zapdb[service]'" in without.stderr
     install(environment, Path(f"{pure_wheel}[service]"), cwd=tmp_path)
-    migrations = tmp_path / "people_migrations"
-    migrations.mkdir()
-    (migrations / "0001_people.yaml").write_text(MIGRATION, encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    with postgres.fresh_database(postgres.prepared) as address:
-        up = run_here(["migrate", "up", "-d", address, "-m", migrations.name])
-        assert up.status == 0, up
-        with serving_process(address) as (service, _):
-            for command in ASKED:
-                for form in ([], ["--json"]):
-                    given = [*command, *form, "-d"]
-                    here = run_here([*given, address])
-                    there = subprocess.run(
-                        [zapdb, *given, f"grpc://{service}"],
-                        cwd=tmp_path,
-                        capture_output=True,
-                        text=True,
-                    )
-                    assert settle(there.stdout + there.stderr) == settle(here.out + here.err)
-                    assert there.returncode == here.status, command
+    commands = [[*one, *form] for one in ASKED for form in ([], ["--json"])]
+    with ExitStack() as ended:
+        services, addresses = list[str](), list[str]()
+        for name in ("here", "there"):
+            (tmp_path / name).mkdir()
+            monkeypatch.chdir(tmp_path / name)
+            address = ended.enter_context(postgres.fresh_database(postgres.prepared))
+            fill(address)
+            addresses.append(address)
+            service, _ = ended.enter_context(serving_process(address))
+            services.append(f"grpc://{service}")
+        monkeypatch.chdir(tmp_path / "here")
+        here = [run_here([*command, "-d", addresses[0]]) for command in commands]
+        file = tmp_path / "commands.json"
+        file.write_text(json.dumps([[*command, "-d", services[1]] for command in commands]))
+        told = run(environment / BIN / "python", "-c", RUN_ALL, file, cwd=tmp_path / "there")
+    there = [Result(*one) for one in json.loads(told)]
+    said = [(settle(one), settle(other)) for one, other in zip(here, there, strict=True)]
+    different = [
+        (name, *both) for name, both in zip(commands, said, strict=True) if both[0] != both[1]
+    ]
+    assert not different, "\n".join(map(str, different))
+    assert sum(one.status == 0 for one, _ in said) > len(said) * 0.9
 
 
-def settle(text: str) -> str:
-    """Without what takes another time each time."""
-    return re.sub(r"\b[0-9.]+ (ms|s)\b|\"[a-z_]*seconds\": [0-9.e-]+", "…", text)
+def fill(address: str) -> None:
+    """Two migrations of three in a directory here, and records that wait for their conversion."""
+    directory = Path("people_migrations")
+    directory.mkdir()
+    (directory / "0001_people.yaml").write_text(MIGRATION, encoding="utf-8")
+    up = ["migrate", "up", "-d", address, "-m", directory.name]
+    assert run_here(up).status == 0
+    with zapdb.open(address) as db:
+        db.admin.set_setting("change_log", "on")
+        for number in range(3):
+            db.table("people").insert(id=number, name=f"Ada {number}")
+        storage = db._storage
+        with storage.transaction(TransactionMode.CATALOG) as connection:
+            called = LoggedCall(
+                b"1" * 16, storage.now_us(connection), "ada", "/one", "default", (), "OK", 1
+            )
+            write_calls(connection, [called])
+    for name, operation in MORE.items():
+        (directory / f"{name}.yaml").write_text(document(operation), encoding="utf-8")
+    assert run_here([*up, "--to", "2"]).status == 0
+    assert run_here(["convert", "run", "--plan-only", "-d", address]).status == EXIT_PENDING
+
+
+PASSING = re.compile(
+    r"\b[0-9.]+ m?s\b|\([0-9,]+/s\)"
+    r'|"(?:[a-z_]*seconds|seq|pid|[a-z_]*_us|records_per_second|transaction)": ?-?[0-9.e-]+'
+    r'|"bookmark": ?"[^"]*"|\b[0-9]+(?:\.[0-9]+){4,}\b'
+    r"|\b\d{4}-\d\d-\d\d[T ][0-9:.]+(?:Z|\+00:00)?|\b1[0-9]{15}\b|\b[0-9a-f]{12,32}\b"
+)
+"""Times, transactions, and names of jobs, nodes and places in the change log."""
+WIDTHS = re.compile(r"(?<=\S) {2,}| {2,}(?=\S)|-{2,}")
+
+
+def settle(result: Result) -> Result:
+    """Without what is another one each time."""
+    texts = (WIDTHS.sub(" ", PASSING.sub("…", text)) for text in (result.out, result.err))
+    return Result(result.status, *texts)
 
 
 def check_installed(wheel: Path, environment: Path, place: Path) -> None:

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from zapdb.cli.addresses import ServedDatabaseAddress
 from zapdb.cli.commands import COMMANDS, load_function
-from zapdb.cli.connecting import ServedDatabaseOptions
 
 
 def list_served_commands() -> list[str]:
@@ -17,7 +17,7 @@ def list_served_commands() -> list[str]:
 
 def is_served(command: Callable[..., Any]) -> bool:
     kinds = inspect.get_annotations(command, eval_str=True).values()
-    return any(isinstance(kind, type) and issubclass(kind, ServedDatabaseOptions) for kind in kinds)
+    return any(isinstance(kind, type) and issubclass(kind, ServedDatabaseAddress) for kind in kinds)
 
 
 def _walk_commands() -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ import typer
 
 from zapdb.catalog.settings import PROFILE, PROFILES, find_setting
 from zapdb.cli.configuration import find_tenant_name
-from zapdb.cli.connecting import DatabaseOptions, ServedDatabaseOptions
+from zapdb.cli.connecting import ServedDatabaseOptions
 from zapdb.cli.output import Output, print_note
 from zapdb.control import settings
 from zapdb.control.settings import SettingScope, SettingUnset
@@ -19,8 +19,8 @@ NameArgument = Annotated[str, typer.Argument(help="The setting's name.")]
 
 
 @dataclass(frozen=True)
-class ScopeOptions(DatabaseOptions):
-    """The database, and the part of it that a setting is for."""
+class ScopeOptions(ServedDatabaseOptions):
+    """The database, which may be behind a service, and the part of it that a setting is for."""
 
     tenant: Annotated[
         str | None, typer.Option("--tenant", metavar="NAME", help="Only for this tenant.")
@@ -51,12 +51,7 @@ class ScopeOptions(DatabaseOptions):
         return "".join(f" of {kind} {name}" for kind, name in names.items() if name)
 
 
-@dataclass(frozen=True)
-class ServedScopeOptions(ServedDatabaseOptions, ScopeOptions):
-    """The same, of a database that may be behind a service."""
-
-
-def settings_list_command(options: ServedScopeOptions, output: Output) -> None:
+def settings_list_command(options: ScopeOptions, output: Output) -> None:
     """Show every setting, its value, where it is set, and its description.
 
     The narrowest scope wins: index, its fields, table, tenant, database, then the profile, then the
@@ -77,7 +72,7 @@ def settings_list_command(options: ServedScopeOptions, output: Output) -> None:
     output.document(found)
 
 
-def settings_get_command(name: NameArgument, options: ServedScopeOptions, output: Output) -> None:
+def settings_get_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
     """Print the value of a setting.
 
     With `--json`: `{name, value, from, default, values, scopes, description}`.
@@ -116,14 +111,14 @@ def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Ou
     With `--json`: `{name, value, from, default, values, scopes, description, seq}`.
     """
     find_setting(name)
-    with options.target() as target:
-        done = settings.unset_setting(target, name, options.scope)
+    with options.control() as control:
+        done = control.call(settings.unset_setting, name, options.scope)
     _report(done, options, output)
 
 
 def settings_profile_command(
     profile: Annotated[str, typer.Argument(help="production or development.")],
-    options: DatabaseOptions,
+    options: ServedDatabaseOptions,
     output: Output,
 ) -> None:
     """Choose the profile: the values of settings that are not set.
@@ -133,15 +128,15 @@ def settings_profile_command(
 
     With `--json`: as `settings set`.
     """
-    _set(PROFILE, profile, ScopeOptions(options.database), output)
+    _set(PROFILE, profile, ScopeOptions(**vars(options)), output)
     for name, value in PROFILES[profile].items():
         output.write(f"{name} is ", (value, "bold"), ", unless it is set")
 
 
 def _set(name: str, value: str, options: ScopeOptions, output: Output) -> int:
     find_setting(name)
-    with options.target() as target:
-        done = settings.set_setting(target, name, value, options.scope)
+    with options.control() as control:
+        done = control.call(settings.set_setting, name, value, options.scope)
     for one in done.refused:
         print_note(f"{one.tenant}: {one.text}")
     _report(done, options, output)
