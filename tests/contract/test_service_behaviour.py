@@ -185,6 +185,45 @@ def test_a_client_that_goes_away_ends_its_stream(
     wait_until(lambda: ("ListCalls", "CANCELLED") in ended)
 
 
+@pytest.mark.parametrize("reads", [0, 1], ids=["unread", "begun"])
+@pytest.mark.parametrize("way", ["with", "close", "dropped", "client", "thread"])
+def test_a_stream_that_is_not_read_to_its_end_ends_at_the_service(
+    service: Served, key_file: Path, way: str, reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = ended_calls(service)
+    client = zapdb.connect(f"grpc://{service.address}", token=token_for(key_file))
+    entered, enter = list[str](), service.server._guard.enter
+    monkeypatch.setattr(
+        service.server._guard, "enter", lambda *given: entered.append("") or enter(*given)
+    )
+    watch = client.catalog.watch_catalog()
+    wait_until(lambda: entered == [""])
+    for _ in range(reads):
+        assert next(watch).rows
+    if way == "with":
+        with watch:
+            pass
+    elif way == "close":
+        watch.close()
+        watch.close()
+    elif way == "dropped":
+        del watch
+    elif way == "client":
+        client.close()
+    else:
+        closing = threading.Timer(0.3, watch.close)
+        closing.start()
+        assert list(watch) is not None  # it comes to an end
+        closing.join()
+    wait_until(lambda: ended == [("WatchCatalog", "CANCELLED")])
+    if way in ("with", "close"):
+        assert list(watch) == []
+    elif way == "client":
+        with pytest.raises(ServiceUnreachable):
+            list(watch)
+    client.close()
+
+
 def ended_calls(service: Served) -> list[tuple[str, str]]:
     """Gets the method and the status of each call that ends from now on."""
     found = list[tuple[str, str]]()

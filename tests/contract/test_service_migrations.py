@@ -358,7 +358,7 @@ def test_a_client_that_goes_away_leaves_nothing_half_done(twins: Twins) -> None:
         stored = next(events)
         assert isinstance(stored, Applied)
         assert not stored.active
-        events.close()  # type: ignore[attr-defined]  # a generator
+        events.close()
         left = client.migrations.status(directory)
         assert (left.position, left.pending) == (1, 1)
         with pytest.raises(ActivationPending):

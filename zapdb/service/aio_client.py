@@ -7,7 +7,7 @@ async with zapdb.aio.connect("grpcs://db.example.com:7427") as client:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -80,11 +80,12 @@ def remote_awaited(
 
 def remote_iterated(
     method: Callable[Concatenate[Target, P], Iterator[A]],
-) -> Callable[Concatenate[AsyncMethods, P], AsyncIterator[A]]:
-    """The method of the control plane that answers with a stream, for `async for`."""
+) -> Callable[Concatenate[AsyncMethods, P], AsyncGenerator[A]]:
+    """The method of the control plane that answers with a stream, for `async for`; whoever stops
+    before its end closes it, by `contextlib.aclosing`."""
 
     @wraps(method)
-    async def call(of: AsyncMethods, /, *args: P.args, **named: P.kwargs) -> AsyncIterator[A]:
+    async def call(of: AsyncMethods, /, *args: P.args, **named: P.kwargs) -> AsyncGenerator[A]:
         found, calls = find_method(method), of._calls
         begun = calls.begin(found, args, named)
         try:

@@ -216,6 +216,51 @@ def find_method(function: Callable[..., Any]) -> Method:
     return found
 
 
+class AnswerStream(Iterator[A]):
+    """The answers of one call, as they come: an iterator, and a context manager.
+
+    The call ends with the last answer, with an error, when the stream is closed or dropped, and
+    with its client; then the service ends what it does for it, too. So whoever stops before the
+    end closes the stream, from any thread: one that waits for an answer then has come to the end.
+    """
+
+    def __init__(self, calls: Calls, method: Method, begun: Any) -> None:
+        self._begun = begun
+        self._calls = calls
+        self._method = method
+        self._is_closed = False
+
+    def __next__(self) -> A:
+        if self._is_closed:
+            raise StopIteration
+        try:
+            message = next(self._begun)
+        except grpc.RpcError as failed:
+            if self._is_closed:  # by another thread, meanwhile
+                raise StopIteration from None
+            self.close()
+            raise from_call(failed, str(self._calls.address)) from None
+        except BaseException:  # also the end
+            self.close()
+            raise
+        answer: A = self._calls.note(self._method, self._method.answer.read(message))
+        return answer
+
+    def __enter__(self) -> AnswerStream[A]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the call; may be called again."""
+        self._is_closed = True
+        self._begun.cancel()
+
+
 class RemoteControl:
     """Calls methods of a service, for one tenant."""
 
@@ -239,19 +284,8 @@ class RemoteControl:
             raise from_call(failed, str(self.calls.address)) from None
         return self.calls.note(method, method.answer.read(answer))
 
-    def _stream(self, method: Method, args: Any, named: Any) -> Iterator[Any]:
-        begun = self.calls.begin(method, args, named)
-
-        def answers() -> Iterator[Any]:
-            try:
-                for message in begun:
-                    yield self.calls.note(method, method.answer.read(message))
-            except grpc.RpcError as failed:
-                raise from_call(failed, str(self.calls.address)) from None
-            finally:
-                begun.cancel()
-
-        return answers()
+    def _stream(self, method: Method, args: Any, named: Any) -> AnswerStream[Any]:
+        return AnswerStream(self.calls, method, self.calls.begin(method, args, named))
 
 
 @contextmanager
@@ -283,6 +317,18 @@ def remote(
     return call
 
 
+def remote_stream(
+    method: Callable[Concatenate[Target, P], Iterator[A]],
+) -> Callable[Concatenate[Methods, P], AnswerStream[A]]:
+    """The same for a method that answers with a stream."""
+
+    @wraps(method)
+    def call(of: Methods, /, *args: P.args, **named: P.kwargs) -> AnswerStream[A]:
+        return of._control._stream(find_method(method), args, named)
+
+    return call
+
+
 class CatalogMethods(Methods):
     """The active tables, and the schema history of each."""
 
@@ -290,12 +336,12 @@ class CatalogMethods(Methods):
     get_table = remote(catalog.get_table)
     list_key_ranges = remote(catalog.list_key_ranges)
     get_fingerprint = remote(catalog.get_fingerprint)
-    get_fingerprint_history = remote(catalog.get_fingerprint_history)
+    get_fingerprint_history = remote_stream(catalog.get_fingerprint_history)
     check_pin = remote(catalog.check_pin)
     compare_revisions = remote(catalog.compare_revisions)
     prune_fingerprint_history = remote(catalog.prune_fingerprint_history)
-    list_calls = remote(catalog.list_calls)
-    watch_catalog = remote(catalog.watch_catalog)
+    list_calls = remote_stream(catalog.list_calls)
+    watch_catalog = remote_stream(catalog.watch_catalog)
 
 
 class ClusterMethods(Methods):
@@ -328,8 +374,8 @@ class MigrationMethods(Methods):
     status = remote(comparing.status)
     diff = remote(comparing.diff)
     plan = remote(planning.plan)
-    up = remote(applying.up)
-    rollback = remote(rolling_back.rollback)
+    up = remote_stream(applying.up)
+    rollback = remote_stream(rolling_back.rollback)
 
 
 class JobsMethods(Methods):
@@ -337,7 +383,7 @@ class JobsMethods(Methods):
 
     list_jobs = remote(listing.list_jobs)
     get_job = remote(showing.get_job)
-    watch_job = remote(showing.watch_job)
+    watch_job = remote_stream(showing.watch_job)
     pause_job = remote(listing.pause_job)
     resume_job = remote(listing.resume_job)
     cancel_job = remote(listing.cancel_job)
@@ -350,15 +396,15 @@ class JobsMethods(Methods):
 class HistoryMethods(Methods):
     """The past: moments, who changed what, records and tables as they were, and its store."""
 
-    get_moments = remote(history.get_moments)
+    get_moments = remote_stream(history.get_moments)
     get_catalog = remote(history.get_catalog)
     list_stores = remote(history.list_stores)
-    audit = remote(history.audit)
+    audit = remote_stream(history.audit)
     fetch_row = remote(history.fetch_row)
-    get_versions = remote(history.get_versions)
+    get_versions = remote_stream(history.get_versions)
     list_records = remote(history.list_records)
-    load_table = remote(history.load_table)
-    diff_moments = remote(history.diff_moments)
+    load_table = remote_stream(history.load_table)
+    diff_moments = remote_stream(history.diff_moments)
 
     def to_arrow(
         self, table: str, at: str, columns: tuple[str, ...] = (), where: str | None = None
@@ -371,7 +417,7 @@ class HistoryMethods(Methods):
 class ChangesMethods(Methods):
     """The change log: changes of records and schemas in order, and its followers."""
 
-    list_changes = remote(changes.list_changes)
+    list_changes = remote_stream(changes.list_changes)
     get_followers = remote(changes.get_followers)
     get_status = remote(changes.get_status)
 
@@ -418,7 +464,8 @@ class Client:
         return Client(self._calls.with_timeout(seconds))
 
     def close(self) -> None:
-        """Close the connection; calls under way end with `ServiceUnreachable`."""
+        """Close the connection; calls under way, and streams that were not read to their ends, end
+        with `ServiceUnreachable`."""
         self._calls.close()
 
 
