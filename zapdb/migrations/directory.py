@@ -140,12 +140,13 @@ def read_lines_before(directory: MigrationDirectory, number: int) -> tuple[LockL
     Raises `LockfileMismatch` unless they are numbered one after another, as the files would be.
     """
     lines = read_lock(directory) or []
-    if number - 1 not in (line.number for line in lines):
+    numbers = [line.number for line in lines]
+    if number - 1 not in numbers:
         return ()
-    before = tuple(line for line in lines if line.number < number)
-    start = before[0].number
-    for at, line in enumerate(lines[: len(before)]):
-        is_next = line.number == start + at > 0
+    count = sum(one < number for one in numbers)
+    before = tuple(lines[:count])
+    for at, line in enumerate(before):
+        is_next = numbers[at] == number - count + at > 0
         if not is_next or (line.replaced and at):
             raise LockfileMismatch(
                 "a line of the lock file is not where it belongs",
