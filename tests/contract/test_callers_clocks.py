@@ -22,6 +22,7 @@ from tests.contract.test_service_commands import settle
 from tests.services import Served, served
 from tests.support import Workspace, advance_clock
 from zapdb.catalog.calls import LoggedCall, write_calls
+from zapdb.catalog.feed import read_seq
 from zapdb.storage import TransactionMode
 
 OFF = timedelta(days=400)
@@ -131,10 +132,13 @@ def test_a_service_does_not_keep_an_answer_that_goes_by_the_time(
     asked: tuple[Workspace, Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace, service = asked
+    kept = service.server._kept._kept
     with zapdb.connect(f"grpc://{service.address}") as client:
-        for since, count in (("7d", 2), (None, 2)):
-            found = client.catalog.get_fingerprint_history("items", since=since)
-            assert len(list(found)) == count
+        client._calls._seen[0] = read_seq(workspace.control.connection())
+        for since, is_kept in (("7d", False), (None, True)):
+            found = list(client.catalog.get_fingerprint_history("items", since=since))
+            assert len(found) == 2
+            assert any(len(one.messages) == 2 for one in kept.values()) == is_kept
         advance_clock(monkeypatch, workspace.control, OFF.total_seconds())
         for since, count in (("7d", 0), (None, 2), ("900d", 2), ("2020-01-01T00:00Z", 2)):
             found = client.catalog.get_fingerprint_history("items", since=since)
