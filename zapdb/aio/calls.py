@@ -12,11 +12,12 @@ itself.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -123,6 +124,57 @@ def do_nothing() -> None:
     """Do nothing: there is nothing to undo or to give back."""
 
 
+class Arrival:
+    """What a task awaits until its worker has done something; in asyncio's terms, a future.
+
+    The task goes on in the step of the event loop in which the word of the worker arrives: with an
+    `asyncio.Future`, it would go on in the next one.
+    """
+
+    _asyncio_future_blocking = False
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._resume: Job | None = None
+        self._cancelled: tuple[object, ...] | None = None
+        """What the task was cancelled with."""
+
+    def __await__(self) -> Generator[Arrival, None, None]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    def arrive(self) -> None:
+        """Resume the task, on the event loop, unless it was cancelled."""
+        if self._cancelled is None:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        resume, self._resume = self._resume, None
+        if resume is not None:
+            resume()
+
+    # What a task calls
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(
+        self, resume: Callable[[Arrival], object], *, context: contextvars.Context
+    ) -> None:
+        self._resume = lambda: context.run(resume, self)
+
+    def cancel(self, msg: object = None) -> bool:
+        if self._cancelled is not None:
+            return False
+        self._cancelled = () if msg is None else (msg,)
+        self._loop.call_soon(self._go_on)
+        return True
+
+    def result(self) -> None:
+        if self._cancelled is not None:
+            raise asyncio.CancelledError(*self._cancelled)
+
+
 class CancellableCall(Generic[T]):
     """What a worker does for a task, once.
 
@@ -148,7 +200,7 @@ class CancellableCall(Generic[T]):
         self._is_interruptible = is_interruptible and runtime is not None
         self._loop = running_loop()
         """None if it was closed, and the task is destroyed."""
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: Arrival | None = None
         self._worker: Worker | None = None
         self._has_arrived = False
         self._result: T | None = None
@@ -185,7 +237,7 @@ class CancellableCall(Generic[T]):
         cancelled: asyncio.CancelledError | None = None
         assert self._loop is not None
         while not self._has_arrived:
-            self._waiter = self._loop.create_future()
+            self._waiter = Arrival(self._loop)
             try:
                 await self._waiter
             except asyncio.CancelledError as error:
@@ -260,8 +312,8 @@ class CancellableCall(Generic[T]):
 
     def _arrive(self) -> None:
         self._has_arrived = True
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            self._waiter.arrive()
 
     def _forget(self) -> None:
         if self._runtime is not None:

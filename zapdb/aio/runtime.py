@@ -99,11 +99,12 @@ class Runtime:
         is_writing = kind == "write" and not self.storage.read_only
         turn = await self._await_turn() if is_writing else None
         workers = self._shared[kind]
-        try:
-            await self._acquire(workers.places, None)
-        except BaseException:
-            _release(turn)
-            raise
+        if not workers.places.take_free():
+            try:
+                await self._acquire(workers.places, None)
+            except BaseException:
+                _release(turn)
+                raise
         worker = workers.take()
 
         def end() -> None:

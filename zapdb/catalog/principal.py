@@ -39,16 +39,6 @@ def given() -> str | None:
     return _acting.get()
 
 
-@contextmanager
-def acting_for(caller: str | None) -> Iterator[None]:
-    """Do in the block what another thread or task is given to do: `given()` there."""
-    token = _acting.set(caller)
-    try:
-        yield
-    finally:
-        _acting.reset(token)
-
-
 def act_for_task(caller: str) -> None:
     """Do the rest of this task for a caller: a task has a context of its own, which ends with
     it."""
@@ -63,8 +53,11 @@ def for_caller(work: Callable[[], T]) -> Callable[[], T]:
         return work
 
     def act() -> T:
-        with acting_for(caller):
+        token = _acting.set(caller)
+        try:
             return work()
+        finally:
+            _acting.reset(token)
 
     return act
 
@@ -79,8 +72,11 @@ def acting_as(principal: str) -> Iterator[None]:
             longest=PRINCIPAL_LENGTH_MAX,
             hint="give printable characters, at least one",
         )
-    with acting_for(principal):
+    token = _acting.set(principal)
+    try:
         yield
+    finally:
+        _acting.reset(token)
 
 
 @lru_cache(maxsize=8)  # reading the system's users takes longer than planning a write

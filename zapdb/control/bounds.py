@@ -52,7 +52,7 @@ def call_method(
     method: Callable[Concatenate[T, P], A], target: T, /, *args: P.args, **named: P.kwargs
 ) -> A:
     """Call a method of the control plane; raises `InvalidValue` for arguments out of bounds."""
-    given = _signature(method).bind(target, *args, **named).arguments
+    given = _signature(method).bind(target, *args, **named).arguments if args else named
     for name, check in _checks(method).items():
         if name in given:
             check(name, given[name])

@@ -265,14 +265,13 @@ def fetch_row(
     """
     db = target.open_database()
     past = open_past(db, at)
-    schema = past.schema(table)
-    record = past.table(table).find(*read_key(schema, key))
+    found = past.table(table)
+    moment, schema = past._session.moment.number, found._bound.adapter.schema
+    record = found.find(*read_key(schema, key))
     if record is None:
-        raise _no_record(
-            f"there was no record with this key at moment #{past.moment.number}", table, key
-        )
+        raise _no_record(f"there was no record with this key at moment #{moment}", table, key)
     shown, shape = describe_record(schema, record, for_text=for_text)
-    return PastRecord(past.moment.number, shown, past.doubts, shape)
+    return PastRecord(moment, shown, past.doubts, shape)
 
 
 def _no_record(what: str, table: str, key: tuple[str, ...]) -> RecordNotFound:

@@ -98,6 +98,8 @@ class Database(Access):
         )
         self._owns_node = shares is None
         self._tenants: dict[str, Database] = {} if shares is None else shares._tenants
+        self._tenant_seen_at = 0
+        """The seq of the newest catalog cache that was seen to have this tenant under its name."""
         self._tenant_numbers: set[int] = set() if shares is None else shares._tenant_numbers
         self._tenant_numbers.add(catalog.tenant)
         self._heartbeat: Heartbeat | None = (
@@ -344,8 +346,13 @@ class Database(Access):
     def _is_of_removed_tenant(self) -> bool:
         """Return whether the catalog cache has another tenant under the name."""
         known = self._node_context.watcher.known
-        row = None if known is None else known.get(TenantNameRow, self._tenant)
-        return row is not None and row.number != self._session.catalog.tenant
+        if known is None or known.seq == self._tenant_seen_at:
+            return False
+        row = known.get(TenantNameRow, self._tenant)
+        if row is not None and row.number != self._session.catalog.tenant:
+            return True
+        self._tenant_seen_at = known.seq
+        return False
 
     def on_catalog_change(
         self,

@@ -12,18 +12,23 @@ import decimal
 import json
 import re
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from zapdb.errors import InvalidValue, UsageError, describe_value
+from zapdb.limits import COMPILED_MAX
+from zapdb.memo import Memo
 from zapdb.printing import one_line
 from zapdb.records.record import Record
-from zapdb.schema import Field, TableSchema
+from zapdb.schema import Field, TableSchema, canonical_bytes
 from zapdb.values import Boolean, Decimal, Float, Integer, Reference, ValueType
 from zapdb.values.json import read_json
 
 NULL: Final = "\\N"
 REFUSED_CHARS_MAX: Final = 60
 """How much of a refused value is shown: enough for the user to find it in the input file."""
+_plain_writers: Final = Memo[bytes, Callable[[Record], dict[str, Any]]](COMPILED_MAX)
+_key_readers: Final = Memo[bytes, tuple[Callable[[str], Any], ...]](COMPILED_MAX)
 _WORDS: Final[dict[str, Any]] = {"true": True, "false": False}
 _DIGITS: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
@@ -36,7 +41,28 @@ def to_plain(field: Field, value: Any) -> Any:
 
 def record_to_plain(table: TableSchema, record: Record) -> dict[str, Any]:
     """A record as JSON has it; loads large values."""
-    return {field.name: to_plain(field, getattr(record, field.name)) for field in table.fields}
+    return _plain_writers.get(canonical_bytes(table), lambda: _make_plain_writer(table))(record)
+
+
+def _make_plain_writer(table: TableSchema) -> Callable[[Record], dict[str, Any]]:
+    """What `to_plain` does, for all fields of a record; most types have nothing to do."""
+    names = [field.name for field in table.fields]
+    get = attrgetter(*names) if len(names) > 1 else lambda record: (getattr(record, names[0]),)
+    changed = [
+        (field.name, field.type.to_document, field.optional or not field.type.holds_null)
+        for field in table.fields
+        if type(field.type).to_document is not ValueType.to_document
+    ]
+
+    def write(record: Record) -> dict[str, Any]:
+        plain = dict(zip(names, get(record), strict=True))
+        for name, to_document, may_be_null in changed:
+            value = plain[name]
+            if value is not None or not may_be_null:
+                plain[name] = to_document(value)
+        return plain
+
+    return write
 
 
 def from_plain(table: TableSchema, field: Field, plain: Any) -> Any:
@@ -80,16 +106,20 @@ def from_text(table: TableSchema, field: Field, text: str) -> Any:
 
 def read_key(table: TableSchema, texts: Sequence[str]) -> tuple[Any, ...]:
     """The key that texts spell, one for each of its fields; raises `UsageError`, `InvalidValue`."""
-    fields = table.key_fields
-    if len(texts) != len(fields):
+    readers = _key_readers.get(canonical_bytes(table), lambda: _make_key_readers(table))
+    if len(texts) != len(readers):
         raise UsageError(
             "these are not the fields of the key",
             table=table.name,
-            key=", ".join(field.name for field in fields),
+            key=", ".join(field.name for field in table.key_fields),
             given=len(texts),
             hint="give one value for each field of the key, in this order",
         )
-    return tuple(from_text(table, f, text) for f, text in zip(fields, texts, strict=True))
+    return tuple([read(text) for read, text in zip(readers, texts, strict=True)])
+
+
+def _make_key_readers(table: TableSchema) -> tuple[Callable[[str], Any], ...]:
+    return tuple(make_cell_reader(table, field) for field in table.key_fields)
 
 
 def make_cell_reader(table: TableSchema, field: Field) -> Callable[[str], Any]:

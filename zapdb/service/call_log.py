@@ -29,7 +29,7 @@ from zapdb.limits import (
 from zapdb.service.guard import IncomingCall
 from zapdb.service.principals import SHOWS_DATA
 from zapdb.storage import Connection, Storage, TransactionMode
-from zapdb.storage.identifiers import make_uuid7
+from zapdb.storage.identifiers import make_many_uuid7
 
 logger = logging.getLogger("zapdb.service")
 
@@ -75,10 +75,10 @@ class NotedCall:
             call.status,
         )
 
-    def row(self, now_us: int, here: float) -> LoggedCall:
+    def row(self, id: bytes, now_us: int, here: float) -> LoggedCall:
         """`now_us` is the time of the database when it is `here` by `time.perf_counter`."""
         return LoggedCall(
-            make_uuid7(),
+            id,
             now_us - int((here - self.ended + self.seconds) * 1e6),
             self.principal,
             self.method,
@@ -135,7 +135,9 @@ class CallLog:
     def _write(self, batch: list[NotedCall]) -> None:
         with self._storage.transaction(TransactionMode.CATALOG) as connection:
             now_us, here = self._storage.now_us(connection), time.perf_counter()
-            write_calls(connection, [one.row(now_us, here) for one in batch])
+            ids = make_many_uuid7(len(batch))
+            rows = [one.row(id, now_us, here) for id, one in zip(ids, batch, strict=True)]
+            write_calls(connection, rows)
 
     def _prune(self) -> None:
         if self._storage.read_only:

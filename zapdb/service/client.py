@@ -62,6 +62,7 @@ class Calls:
         self.tenant_name = tenant_name
         self._timeout_seconds = _checked_timeout(timeout_seconds)
         self._key: str | None = None
+        self._stubs = dict[str, Any]()
         self._metadata = _shown(address.metadata())
         self._reads_token = address.access.token_file is not None  # which may get another one
         self._process = os.getpid()
@@ -106,19 +107,12 @@ class Calls:
                 service=str(self.address),
                 hint="call zapdb.connect in the forked process",
             )
-        bound = method.signature.bind(*args, **named)
-        bound.apply_defaults()
-        requests = _list_requests(method, bound.arguments)
+        requests = _list_requests(method, method.bind(*args, **named))
         with _naming(method, "tenant"):
             requests[0].tenant = self.tenant_name
         requests[0].min_seq = self._seen[0]
         self._require_open()
-        kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
-        stub = getattr(self.channel, "_".join(kinds))(
-            method.path,
-            request_serializer=method.request_class.SerializeToString,
-            response_deserializer=method.answer_class.FromString,
-        )
+        stub = self._stubs.get(method.path) or self._open(method)
         metadata = _shown(self.address.metadata()) if self._reads_token else self._metadata
         if self._key is not None and method.changes:
             metadata = (*metadata, (IDEMPOTENCY_KEY, self._key))
@@ -138,6 +132,16 @@ class Calls:
             raise UsageError(
                 "the client is closed", service=str(self.address), hint="call zapdb.connect again"
             )
+
+    def _open(self, method: Method) -> Any:
+        """What calls the method, which is kept: grpc makes it anew each time."""
+        kinds = "stream" if method.sent else "unary", "stream" if method.is_stream else "unary"
+        made = self._stubs[method.path] = getattr(self.channel, "_".join(kinds))(
+            method.path,
+            request_serializer=method.request_class.SerializeToString,
+            response_deserializer=method.answer_class.FromString,
+        )
+        return made
 
     def note(self, method: Method, answer: Any) -> Any:
         """Later calls see what this one has changed."""

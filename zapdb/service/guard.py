@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import grpc
 from cryptography import x509
@@ -36,8 +36,6 @@ if TYPE_CHECKING:  # grpc's own classes have no parameters
     Handler: TypeAlias = grpc.RpcMethodHandler[Any, Any]
     Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]]
 
-T = TypeVar("T")
-
 logger = logging.getLogger("zapdb.access")
 
 OPEN: Final = frozenset({f"/grpc.health.v1.Health/{name}" for name in ("Check", "Watch", "List")})
@@ -53,6 +51,8 @@ class IncomingCall:
 
     path: str
     metadata: Mapping[str, str]
+    """What the call shows; what has a name with `-bin` is bytes, and nobody asks for it."""
+    method: Method | None = None
     begun: float = field(default_factory=time.perf_counter)
     caller: Principal | None = None
     tenant: str = ""
@@ -61,10 +61,6 @@ class IncomingCall:
     """The scopes that it was let in with, each with its tenant and tables."""
     status: str = "OK"
 
-    @property
-    def method(self) -> Method | None:
-        return BY_PATH.get(self.path)
-
 
 _current: ContextVar[IncomingCall] = ContextVar("zapdb_call")
 
@@ -72,22 +68,6 @@ _current: ContextVar[IncomingCall] = ContextVar("zapdb_call")
 def incoming_call() -> IncomingCall:
     """The call of this task; raises `LookupError` for one that the guard has not let in."""
     return _current.get()
-
-
-def for_call(work: Callable[[], T]) -> Callable[[], T]:
-    """The function, which a worker will call: `incoming_call()` is the same in it."""
-    call = _current.get(None)
-
-    def act() -> T:
-        if call is None:
-            return work()
-        token = _current.set(call)
-        try:
-            return work()
-        finally:
-            _current.reset(token)
-
-    return act
 
 
 OnEnd = Callable[[IncomingCall], object]
@@ -112,31 +92,34 @@ class Guard(ServerInterceptor):
         path = details.method
         if path in OPEN:
             return await continuation(details)
-        call = IncomingCall(path, _texts_of(details.invocation_metadata))
+        method = BY_PATH.get(path)
+        shown: Any = details.invocation_metadata or ()
+        call = IncomingCall(path, dict(shown), method)
         _current.set(call)
         try:
             if self._anybody is not None or "authorization" in call.metadata:
                 call.caller = self._identify(call, None)
-            if path not in BY_PATH and not path.startswith(FOR_EVERY_PRINCIPAL):
+            if method is None and not path.startswith(FOR_EVERY_PRINCIPAL):
                 raise NotAllowed("the service has no such method", method=path)
         except ZapdbError as error:
             return self._denying(call, error)
         handler = await continuation(details)
-        if path in BY_PATH or handler is None:
+        if method is not None or handler is None:
             return handler
         return self._for_every_principal(call, handler)
 
     def enter(self, call: IncomingCall, context: Context, request: Any) -> Principal:
         """Let a call of the registry in, as its principal; raises `NotAuthenticated` and
         `NotAllowed`."""
-        method, caller = BY_PATH[call.path], self.identify(call, context)
+        method, caller = call.method, self.identify(call, context)
+        assert method is not None, "the registry has it"
         call.tenant = request.tenant or DEFAULT_TENANT_NAME
         tables = method.tables_of(request)
         call.tables = tables or ()
         tenant = method.tenant_of(request) or call.tenant
-        call.needs = tuple(
-            (scope, tenant, tables) for scope in (method.scope, *method.further(request))
-        )
+        call.needs = ((method.scope, tenant, tables),)
+        if method.further is not None:
+            call.needs += tuple((scope, tenant, tables) for scope in method.further(request))
         for need in call.needs:
             caller.require(*need)
         principal.act_for_task(caller.name)
@@ -210,10 +193,6 @@ class Guard(ServerInterceptor):
         return grpc.stream_stream_rpc_method_handler(
             answer, handler.request_deserializer, handler.response_serializer
         )
-
-
-def _texts_of(metadata: Any) -> dict[str, str]:
-    return {key: value for key, value in metadata or () if isinstance(value, str)}
 
 
 def _log(call: IncomingCall) -> None:

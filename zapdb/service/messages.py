@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import json
+import keyword
 import operator
 import re
 import types
@@ -31,6 +32,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
+import msgspec
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -41,6 +43,7 @@ from zapdb.control import Json
 from zapdb.errors import ZapdbError
 from zapdb.migrations import GivenDirectory, SentDirectory
 from zapdb.service.status import from_message, to_message
+from zapdb.values.generated_source import Namespace, compile_function
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
@@ -64,6 +67,9 @@ SCALARS: Final[Mapping[Any, frozenset[int]]] = {
 Descriptor = Any
 """Of a message. The library has two classes for it, in C and in Python, without a common base."""
 Change = Callable[[Any], Any]
+
+_encode_json: Final = msgspec.json.Encoder().encode
+_decode_json: Final = msgspec.json.Decoder().decode
 
 
 class Mismatch(TypeError):
@@ -90,7 +96,7 @@ def parameter_conversion(
 
     Raises `Mismatch`.
     """
-    return _of_fields(hints, lambda **named: named, dict.__getitem__, message.DESCRIPTOR, extra)
+    return _of_fields(hints, dict, "value[{!r}]", message.DESCRIPTOR, extra)
 
 
 def _conversion(hint: Any, descriptor: Descriptor) -> MessageConversion:
@@ -102,43 +108,49 @@ def _conversion(hint: Any, descriptor: Descriptor) -> MessageConversion:
         return _of_union(get_args(hint), descriptor)
     hints = typing.get_type_hints(hint, include_extras=True)
     known = {name: hints[name] for name in names}
-    return _of_fields(known, typing.cast(Any, hint), getattr, descriptor)
+    return _of_fields(known, typing.cast(Any, hint), "value.{}", descriptor)
 
 
 def _of_fields(
     hints: Mapping[str, Any],
     make: Callable[..., Any],
-    get: Callable[[Any, str], Any],
+    held: str,
     descriptor: Descriptor,
     extra: frozenset[str] = frozenset(),
 ) -> MessageConversion:
+    """Two functions that are compiled for the type: looking up fields one by one took longer than
+    many a method does. `held` is the expression for a field of a value, by its name."""
     described = descriptor.fields_by_name
     _require_same({*map(public_name, hints), *extra}, set(described), descriptor)
-    message_class = _class_of(descriptor)
-    known = [
-        (name, public_name(name), *_of_field(hint, described[public_name(name)]))
-        for name, hint in hints.items()
-    ]
+    names, written, read = Namespace(), list[str](), list[str]()
+    message_class = names.bind(_class_of(descriptor), "message_class")
+    made = names.bind(make, "make")
+    for name, hint in hints.items():
+        public = public_name(name)
+        conversion, may_lack = _of_field(hint, described[public])
+        is_word = keyword.iskeyword(public)
+        found = held.format(name)
+        sent = f"getattr(message, {public!r})" if is_word else f"message.{public}"
+        if conversion.write is not _same:
+            write = names.bind(conversion.write, f"write_{public}")
+            found = f"None if (one := {found}) is None else {write}(one)"  # None is not sent
+        if conversion.read is not _same:
+            sent = f"{names.bind(conversion.read, f'read_{public}')}({sent})"
+        if may_lack:
+            sent = f"{sent} if message.HasField({public!r}) else None"
+        written.append(f"**{{{public!r}: {found}}}" if is_word else f"{public}={found}")
+        read.append(f"{name}={sent}")
+    return MessageConversion(
+        _compile("write", "value", f"{message_class}({', '.join(written)})", names, descriptor),
+        _compile("read", "message", f"{made}({', '.join(read)})", names, descriptor),
+    )
 
-    def write(value: Any) -> Message:
-        held = {}
-        for name, public, conversion, _ in known:
-            found = get(value, name)
-            if found is not None:
-                held[public] = conversion.write(found)
-        return message_class(**held)
 
-    def read(message: Any) -> Any:
-        return make(
-            **{
-                name: conversion.read(getattr(message, public))
-                if not may_lack or message.HasField(public)
-                else None
-                for name, public, conversion, may_lack in known
-            }
-        )
-
-    return MessageConversion(write, read)
+def _compile(
+    name: str, parameter: str, expression: str, names: Namespace, descriptor: Descriptor
+) -> Change:
+    lines = [f"def {name}({parameter}):", f"    return {expression}"]
+    return compile_function(name, lines, names, f"{name} {descriptor.full_name}")[0]
 
 
 def _of_union(members: Sequence[Any], descriptor: Descriptor) -> MessageConversion:
@@ -180,6 +192,8 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
         if not field.is_repeated:
             raise Mismatch(f"{field.full_name} is not repeated")
         part = _of_part(get_args(hint)[0], field)
+        if part.write is _same:
+            return MessageConversion(_same, tuple)
         return MessageConversion(
             lambda value: list(map(part.write, value)),
             lambda found: tuple(map(part.read, found)),
@@ -189,8 +203,9 @@ def _of_value(hint: Any, field: FieldDescriptor) -> MessageConversion:
             raise Mismatch(f"{field.full_name} is not a map")
         held = _of_part(get_args(hint)[1], field.message_type.fields_by_name["value"])
         return MessageConversion(
-            lambda value: {key: held.write(one) for key, one in value.items()},
-            lambda found: {key: held.read(found[key]) for key in sorted(found)},  # it has no order
+            lambda value: {key: held.write(one) for key, one in value.items()} or None,
+            # It has no order. Of an empty one, which most are, nothing is asked but its size.
+            lambda found: {key: held.read(found[key]) for key in sorted(found)} if found else {},
         )
     if field.is_repeated:
         raise Mismatch(f"{field.full_name} is repeated, and {hint} is one value")
@@ -222,7 +237,7 @@ def _without_bounds(hint: Any) -> Any:
 
 def _of_scalar(hint: Any) -> MessageConversion:
     if hint == Json:
-        return MessageConversion(lambda value: json.dumps(value, ensure_ascii=False), json.loads)
+        return MessageConversion(_write_json, _read_json)
     if hint is datetime:
         return MessageConversion(
             lambda value: (value - EPOCH) // MICROSECOND,
@@ -233,6 +248,17 @@ def _of_scalar(hint: Any) -> MessageConversion:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _write_json(value: Any) -> str:
+    return _encode_json(value).decode()
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return _decode_json(text)
+    except ValueError:
+        return json.loads(text)  # another implementation may write numbers that are too large
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

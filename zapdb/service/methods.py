@@ -25,6 +25,7 @@ from zapdb.control.migrations import applying, comparing, planning, rolling_back
 from zapdb.migrations import GivenDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
+from zapdb.values.generated_source import Namespace, compile_function
 
 if TYPE_CHECKING:
     from zapdb.aio.runtime import CallKind
@@ -62,10 +63,10 @@ class Method:
     changes: bool = False
     shows_data: bool = False
     is_live: bool = False
-    concerns_all: Callable[[Any], bool] = lambda request: False
-    is_long: Callable[[Any], bool] = lambda request: False
+    concerns_all: Callable[[Any], bool] | None = None
+    is_long: Callable[[Any], bool] | None = None
     """Whether a request may take minutes, as all do that are about files."""
-    further: Callable[[Any], tuple[Scope, ...]] = lambda request: ()
+    further: Callable[[Any], tuple[Scope, ...]] | None = None
     """What a request needs besides the scope."""
 
     @cached_property
@@ -79,7 +80,7 @@ class Method:
         """`ListTables`."""
         return "".join(word.capitalize() for word in self.function.__name__.split("_"))
 
-    @property
+    @cached_property
     def path(self) -> str:
         return f"/{self.service}/{self.name}"
 
@@ -90,11 +91,11 @@ class Method:
         found = described.services_by_name[module.capitalize()].methods_by_name[self.name]
         return typing.cast(MethodDescriptor, found)
 
-    @property
+    @cached_property
     def request_class(self) -> type[Message]:
         return GetMessageClass(self.descriptor.input_type)
 
-    @property
+    @cached_property
     def answer_class(self) -> type[Message]:
         return GetMessageClass(self.descriptor.output_type)
 
@@ -103,6 +104,19 @@ class Method:
         """The parameters behind the target."""
         whole = inspect.signature(self.function)
         return whole.replace(parameters=list(whole.parameters.values())[1:])
+
+    @cached_property
+    def bind(self) -> Callable[..., dict[str, Any]]:
+        """Returns the arguments of a call by name, with those that are left out; raises
+        `TypeError` as the function would."""
+        names, space = list(self.signature.parameters), Namespace()
+        given = ", ".join(
+            name if one.default is one.empty else f"{name}={space.bind(one.default, 'default')}"
+            for name, one in self.signature.parameters.items()
+        )
+        held = ", ".join(f"{name!r}: {name}" for name in names)
+        lines = [f"def {self.function.__name__}({given}):", f"    return {{{held}}}"]
+        return compile_function(self.function.__name__, lines, space, f"arguments{self.path}")[0]
 
     @cached_property
     def _hints(self) -> Mapping[str, Any]:
@@ -116,7 +130,7 @@ class Method:
 
     def kind_of(self, request: Any) -> CallKind:
         """The workers that do it: what may take long holds up nothing else."""
-        if self.sent is not None or self.is_long(request):
+        if self.sent is not None or (self.is_long is not None and self.is_long(request)):
             return "long"
         return "scan" if self.scope in READS_THE_PAST else "task"
 
@@ -152,8 +166,10 @@ class Method:
 
     def tenant_of(self, request: Any) -> str | None:
         """Every tenant, if a request concerns all of them; else None."""
-        names_all = self._may_concern_all and request.all_tenants
-        return EVERY_TENANT if names_all or self.concerns_all(request) else None
+        if self._may_concern_all and request.all_tenants:
+            return EVERY_TENANT
+        concerns_all = self.concerns_all is not None and self.concerns_all(request)
+        return EVERY_TENANT if concerns_all else None
 
     @cached_property
     def request(self) -> MessageConversion:

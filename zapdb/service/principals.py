@@ -50,6 +50,13 @@ class Grant:
     scopes: frozenset[str]
     tables: frozenset[str] | None = None
 
+    def has(self, scope: Scope, tenant: str) -> bool:
+        """Whether it allows the scope for the tenant, be it for some tables alone."""
+        if scope not in self.scopes:
+            return False
+        is_for_all = self.tenant == EVERY_TENANT
+        return is_for_all or (self.tenant == tenant and not scope.startswith(OF_THE_DATABASE))
+
     def to_json(self) -> dict[str, Any]:
         plain: dict[str, Any] = {"tenant": self.tenant, "scopes": sorted(self.scopes)}
         return plain if self.tables is None else {**plain, "tables": sorted(self.tables)}
@@ -138,15 +145,7 @@ class Principal:
     def require(self, scope: Scope, tenant: str, tables: Collection[str] | None) -> None:
         """Raise `NotAllowed` unless a grant has the scope for the tenant, and for the tables that
         a request names; None if it names none, and so concerns all of them."""
-        held = [
-            grant
-            for grant in self.grants
-            if scope in grant.scopes
-            and (
-                grant.tenant == EVERY_TENANT
-                or (grant.tenant == tenant and not scope.startswith(OF_THE_DATABASE))
-            )
-        ]
+        held = [grant for grant in self.grants if grant.has(scope, tenant)]
         if not held:
             raise NotAllowed(
                 "the principal lacks the scope that the call needs",
@@ -155,7 +154,7 @@ class Principal:
                 tenant=EVERY_TENANT if scope.startswith(OF_THE_DATABASE) else tenant,
                 hint="`zapdb token issue` makes a token with it, if that is meant to be allowed",
             )
-        if scope != SHOWS_DATA or any(grant.tables is None for grant in held):
+        if scope != SHOWS_DATA or None in [grant.tables for grant in held]:
             return
         allowed = frozenset().union(*(grant.tables or () for grant in held))
         if tables is None or not set(tables) <= allowed:

@@ -12,14 +12,16 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    nullcontext,
-    suppress,
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
 )
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -27,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health import SERVICE_NAME as HEALTH
 from grpc_health.v1.health import aio as health_aio
@@ -70,7 +72,7 @@ from zapdb.limits import (
 from zapdb.service.addresses import is_loopback, split_address
 from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
-from zapdb.service.guard import Guard, IncomingCall, for_call, incoming_call
+from zapdb.service.guard import Guard, IncomingCall, incoming_call
 from zapdb.service.keys import KeyFile
 from zapdb.service.long_calls import LongCalls
 from zapdb.service.methods import IDEMPOTENCY_KEY, METHODS, Method
@@ -89,6 +91,11 @@ Given: TypeAlias = "bytes | AsyncIterator[bytes]"
 """The message of a request, or the messages."""
 
 T = TypeVar("T")
+
+Answer: TypeAlias = (
+    "Callable[[Method, Any, IncomingCall, Context, bytes | None], Coroutine[Any, Any, T]]"
+)
+"""Answers a request that was let in; the bytes of one that is a single message."""
 
 logger = logging.getLogger("zapdb.service")
 
@@ -193,6 +200,16 @@ def _name_of(path: str, request: bytes) -> bytes:
     return hashlib.sha256(b"%b\0%b" % (path.encode(), request)).digest()
 
 
+class _Handlers(grpc.GenericRpcHandler):
+    """The handlers of all methods by their paths: grpc would ask one object for each service."""
+
+    def __init__(self, by_path: Mapping[str, Handler]) -> None:
+        self._by_path = by_path
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
+        return self._by_path.get(handler_call_details.method)
+
+
 class Server:
     """The methods over one open database."""
 
@@ -214,18 +231,11 @@ class Server:
         self._was_node = False
         self._says_serving = True
         self.grpc = grpc.aio.server(interceptors=[self._guard], options=OPTIONS)
-        by_service: dict[str, dict[str, Handler]] = {}
-        for method in METHODS:
-            by_service.setdefault(method.service, {})[method.name] = self._handler(method)
-        self.grpc.add_generic_rpc_handlers(
-            [
-                grpc.method_handlers_generic_handler(service, handlers)
-                for service, handlers in by_service.items()
-            ]
-        )
+        handlers = {method.path: self._handler(method) for method in METHODS}
+        self.grpc.add_generic_rpc_handlers([_Handlers(handlers)])
         self._health = health_aio.HealthServicer()
         add_HealthServicer_to_server(self._health, self.grpc)
-        self._services = tuple(by_service)
+        self._services = tuple(dict.fromkeys(method.service for method in METHODS))
         reflection.enable_server_reflection(
             (*self._services, HEALTH, reflection.SERVICE_NAME), self.grpc
         )
@@ -328,49 +338,78 @@ class Server:
 
     def _answering(self, method: Method) -> Callable[[Given, Context], Awaitable[bytes]]:
         async def answer(raw: Given, context: Context) -> bytes:
-            call = incoming_call()
-            try:
-                async with self._let_in(method, call, raw, context) as request:
-                    if isinstance(raw, bytes) and method.is_kept(request):
-                        make = lambda: (self._answer(method, request),)  # noqa: E731 - of this one
-                        return (await self._look_up(method, raw, request, make))[0]
-                    await self._see(request.min_seq)
-                    async with self._once(method, request, call) as once:
-                        if once.answer is None:
-                            once.answer = await self._do(
-                                method.kind_of(request), lambda: self._answer(method, request)
-                            )
-                        return once.answer
-            except BaseException as error:
-                await _fail(call, context, error)
-            finally:
-                self._guard.end(call)
+            return await self._serve(method, raw, context, self._answer_once)
 
         return answer
 
     def _streaming(self, method: Method) -> Callable[[Given, Context], Awaitable[None]]:
         async def send(raw: Given, context: Context) -> None:
-            call = incoming_call()
-            try:
-                async with self._let_in(method, call, raw, context) as request:
-                    if isinstance(raw, bytes) and method.is_kept(request):
-                        for message in await self._look_up(
-                            method, raw, request, lambda: self._answer_all(method, request)
-                        ):
-                            await context.write(message)
-                        return
-                    await self._see(request.min_seq)
-                    async with self._once(method, request, call) as once:
-                        if once.answer is not None:
-                            await context.write(once.answer)
-                        else:
-                            await self._send(method, request, call, context, once)
-            except BaseException as error:
-                await _fail(call, context, error)
-            finally:
-                self._guard.end(call)
+            await self._serve(method, raw, context, self._send_once)
 
         return send
+
+    async def _serve(self, method: Method, raw: Given, context: Context, answer: Answer[T], /) -> T:
+        """Let a call in, have it answered, and end it. One that may take long has its place
+        meanwhile, and before its files are received."""
+        call = incoming_call()
+        try:
+            if not isinstance(raw, bytes):
+                async with self._receiving(method, call, raw, context) as request:
+                    return await answer(method, request, call, context, None)
+            request = self._enter(method, call, raw, context)
+            if method.kind_of(request) != "long":
+                return await answer(method, request, call, context, raw)
+            assert call.caller is not None
+            async with self._long_calls.place(call.caller.name):
+                return await answer(method, request, call, context, raw)
+        except BaseException as error:
+            await _fail(call, context, error)
+        finally:
+            self._guard.end(call)
+
+    async def _answer_once(
+        self,
+        method: Method,
+        request: Any,
+        call: IncomingCall,
+        context: Context,
+        raw: bytes | None,
+    ) -> bytes:
+        if request.min_seq:
+            await self._see(request.min_seq)
+        work = partial(self._answer, method, request, call)
+        if raw is not None and method.is_kept(request):
+            return (await self._look_up(method, raw, lambda: (work(),)))[0]
+        kind = method.kind_of(request)
+        if not method.changes:
+            made: bytes = await self._do(kind, work)
+            return made
+        async with self._once(method, request, call) as once:
+            if once.answer is None:
+                once.answer = await self._do(kind, work)
+            return once.answer
+
+    async def _send_once(
+        self,
+        method: Method,
+        request: Any,
+        call: IncomingCall,
+        context: Context,
+        raw: bytes | None,
+    ) -> None:
+        if request.min_seq:
+            await self._see(request.min_seq)
+        if raw is not None and method.is_kept(request):
+            for message in await self._look_up(
+                method, raw, lambda: self._answer_all(method, request, call)
+            ):
+                await context.write(message)
+            return
+        async with self._once(method, request, call) as once:
+            if once.answer is not None:
+                await context.write(once.answer)
+            else:
+                await self._send(method, request, call, context, once)
 
     async def _send(
         self,
@@ -388,7 +427,7 @@ class Server:
             method.kind_of(request),
         )
         at_once = 1 if pace or method.is_live else STREAMED_AT_ONCE
-        found = await self._do(kind, lambda: iter(self._start(method, request)))
+        found = await self._do(kind, lambda: iter(self._start(method, request, call)))
         try:
             while part := await self._do(kind, lambda: _take(found, write, at_once)):
                 for message in part:
@@ -407,18 +446,14 @@ class Server:
             raise
 
     @asynccontextmanager
-    async def _let_in(
-        self, method: Method, call: IncomingCall, raw: Given, context: Context
+    async def _receiving(
+        self, method: Method, call: IncomingCall, raw: AsyncIterator[bytes], context: Context
     ) -> AsyncIterator[Any]:
-        """The request of a call that is let in, with all files that are sent with it. One that may
-        take long has its place in the block, before its files are received."""
-        if isinstance(raw, bytes):
-            request = self._enter(method, call, raw, context)
-            async with self._place(method.kind_of(request), call):
-                yield request
-            return
-        may_send = self._guard.identify(call, context).holds(method.scope)
-        async with self._place("long" if may_send else "task", call):
+        """The request of a call that is let in, with all files that are sent with it."""
+        caller = self._guard.identify(call, context)
+        async with (
+            self._long_calls.place(caller.name) if caller.holds(method.scope) else nullcontext()
+        ):
             try:
                 async with asyncio.timeout(SENT_FILES_SECONDS):
                     request = await self._receive(method, call, raw, context)
@@ -429,10 +464,6 @@ class Server:
                     hint="try again, or run the command against the database itself",
                 ) from None
             yield request
-
-    def _place(self, kind: CallKind, call: IncomingCall) -> AbstractAsyncContextManager[None]:
-        assert call.caller is not None
-        return self._long_calls.place(call.caller.name) if kind == "long" else nullcontext()
 
     async def _receive(
         self, method: Method, call: IncomingCall, raw: AsyncIterator[bytes], context: Context
@@ -474,6 +505,8 @@ class Server:
             self._guard.enter(call, context, method.request_class())
             raise
         self._guard.enter(call, context, request)
+        if b"\0" in raw:  # which may as well be a part of a number
+            _require_texts(method, request)
         return request
 
     @asynccontextmanager
@@ -522,10 +555,9 @@ class Server:
         return keyed.begin(connection, owner, self._db._storage.now_us(connection))
 
     async def _look_up(
-        self, method: Method, raw: bytes, request: Any, make: Callable[[], tuple[bytes, ...]]
+        self, method: Method, raw: bytes, make: Callable[[], tuple[bytes, ...]]
     ) -> tuple[bytes, ...]:
         """The answer as of this process's catalog cache, kept until that moves."""
-        await self._see(request.min_seq)
         known = self._known
         found = None if known is None else self._kept.find(method.path, raw, known.seq)
         if found is not None:
@@ -538,7 +570,7 @@ class Server:
     async def _see(self, seq: int) -> None:
         """Wait until this process's catalog cache has a seq; raises `CatalogBehind`."""
         watcher, ends = self._db._node_context.watcher, time.monotonic() + CATALOG_WAIT_SECONDS
-        while seq and (watcher.known is None or watcher.known.seq < seq):
+        while watcher.known is None or watcher.known.seq < seq:
             if time.monotonic() > ends:
                 raise CatalogBehind(
                     "the service has not seen a change of the catalog in time",
@@ -554,17 +586,16 @@ class Server:
         """Wait until this process's catalog cache has all that is committed."""
         await self._see(await self._do("read", self._db.admin.catalog_seq))
 
-    def _answer(self, method: Method, request: Any) -> bytes:
-        return _to_bytes(method, self._start(method, request))
+    def _answer(self, method: Method, request: Any, call: IncomingCall) -> bytes:
+        return _to_bytes(method, self._start(method, request, call))
 
-    def _answer_all(self, method: Method, request: Any) -> tuple[bytes, ...]:
+    def _answer_all(self, method: Method, request: Any, call: IncomingCall) -> tuple[bytes, ...]:
         """All messages of a stream that is kept: the method bounds how many there are."""
-        return tuple(_to_bytes(method, one) for one in self._start(method, request))
+        return tuple(_to_bytes(method, one) for one in self._start(method, request, call))
 
-    def _start(self, method: Method, request: Any) -> Any:
+    def _start(self, method: Method, request: Any, call: IncomingCall) -> Any:
         """Call the function of a method, in a worker."""
-        tenant = request.tenant or DEFAULT_TENANT_NAME
-        call = incoming_call()
+        tenant = call.tenant
 
         def shows_values(table: str) -> bool:
             assert call.caller is not None, "the guard let it in"
@@ -579,8 +610,9 @@ class Server:
         )
         return call_method(method.function, target, **_read(method, request))
 
-    async def _do(self, kind: CallKind, work: Callable[[], Any]) -> Any:
-        return await self._runtime.call(kind, for_call(work), None)
+    def _do(self, kind: CallKind, work: Callable[[], Any]) -> Coroutine[Any, Any, Any]:
+        """Let a worker do it; to be awaited at once."""
+        return self._runtime.call(kind, work, None)
 
     async def _close(self, kind: CallKind, found: Iterator[Any]) -> None:
         """Give back what the iterator of a stream that has failed holds."""
@@ -678,16 +710,28 @@ def _read(method: Method, request: Any) -> dict[str, Any]:
             method=method.path,
             cause=str(error),
         ) from None
-    for name, value in arguments.items():
-        if any("\0" in text for text in _texts_in(value)):
-            raise InvalidValue("a text of the request contains NUL", method=method.path, field=name)
     return arguments
+
+
+def _require_texts(method: Method, request: Any) -> None:
+    """Raise `InvalidValue` for a text with NUL, which databases do not take; files that are sent
+    are read elsewhere."""
+    for field, value in request.ListFields():
+        if field.name != method.sent and any("\0" in text for text in _texts_in(value)):
+            raise InvalidValue(
+                "a text of the request contains NUL", method=method.path, field=field.name
+            )
 
 
 def _texts_in(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    elif isinstance(value, tuple):
+    elif isinstance(value, Message):
+        for _, part in value.ListFields():
+            yield from _texts_in(part)
+    elif isinstance(value, Mapping):
+        yield from _texts_in((*value, *value.values()))
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
         for part in value:
             yield from _texts_in(part)
 

@@ -52,10 +52,21 @@ def make_uuid7() -> bytes:
 
     If the clock goes back or is too coarse, the ticks count up from the last one.
     """
+    return _make_uuid7(os.urandom(RANDOM_BYTES))
+
+
+def make_many_uuid7(count: int) -> list[bytes]:
+    """As many of them, which ask the system for random bytes once."""
+    random = os.urandom(RANDOM_BYTES * count)
+    starts = range(0, len(random), RANDOM_BYTES)
+    return [_make_uuid7(random[start : start + RANDOM_BYTES]) for start in starts]
+
+
+def _make_uuid7(random: bytes) -> bytes:
     ticks = TICKS.draw()
     milliseconds, part = ticks >> TICK_BITS, ticks & ((1 << TICK_BITS) - 1)
-    random = int.from_bytes(os.urandom(RANDOM_BYTES), "big") & RANDOM_MASK
-    return (milliseconds << 80 | UUID_VERSION | part << 64 | VARIANT | random).to_bytes(16, "big")
+    low = VARIANT | int.from_bytes(random, "big") & RANDOM_MASK
+    return (milliseconds << 80 | UUID_VERSION | part << 64 | low).to_bytes(16, "big")
 
 
 def first_id_at_ms(milliseconds: int) -> bytes:

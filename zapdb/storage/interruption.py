@@ -31,7 +31,10 @@ class InterruptibleCall:
         """Whether the work after the COMMIT belongs to the call: finding out its outcome."""
         self._state = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
+        self._end = threading.Lock()
+        """Held until the call has ended: the cheapest thing to wait for."""
+        self._end.acquire()
+        self.has_ended = False
         self._is_committing = False
         self._enders: list[Callable[[], object]] = []
         self.connection: Connection | None = None
@@ -49,7 +52,7 @@ class InterruptibleCall:
         """Begin the call, in its thread; returns False if it was ended before."""
         with self._state:
             if self.is_interrupted:
-                self._ended.set()
+                self._note_end()
                 return False
             self._thread = threading.current_thread()
             return True
@@ -61,7 +64,11 @@ class InterruptibleCall:
     def __exit__(self, *_: object) -> None:
         _local.call = None
         with self._state:
-            self._ended.set()
+            self._note_end()
+
+    def _note_end(self) -> None:
+        self.has_ended = True
+        self._end.release()
 
     def refuse_interrupted(self) -> None:
         if self.is_interrupted:
@@ -101,7 +108,7 @@ class InterruptibleCall:
     def strike(self, interrupt: Callable[[threading.Thread, Connection | None], object]) -> None:
         """Cancel the running statement, but neither a COMMIT nor anything of the next call."""
         with self._state:
-            if self._thread is None or self._ended.is_set() or self._is_committing:
+            if self._thread is None or self.has_ended or self._is_committing:
                 return
             self.is_struck = True
             for ender in self._enders:
@@ -110,11 +117,8 @@ class InterruptibleCall:
 
     def wait(self, timeout_seconds: float) -> None:
         """Wait until it has ended, at most for this time."""
-        self._ended.wait(timeout_seconds)
-
-    @property
-    def has_ended(self) -> bool:
-        return self._ended.is_set()
+        if self._end.acquire(timeout=timeout_seconds):
+            self._end.release()
 
 
 def finish_even_if_interrupted(work: Callable[[], object], at_end: Callable[[], object]) -> None:

@@ -107,3 +107,23 @@ def test_every_message_of_the_protos_is_described(path: Path) -> None:
         and not line.startswith("service ")
     ]
     assert bare == []
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.path)
+def test_arguments_are_bound_as_the_function_takes_them(method: Method) -> None:
+    names = list(method.signature.parameters)
+    values = {name: f"the {name}" for name in names}
+    for count in range(len(names) + 1):
+        args = tuple(values[name] for name in names[:count])
+        try:
+            expected = method.signature.bind(*args)
+        except TypeError:
+            with pytest.raises(TypeError, match=method.function.__name__):
+                method.bind(*args)
+            continue
+        expected.apply_defaults()
+        assert method.bind(*args) == expected.arguments
+    assert method.bind(**values) == values
+    for wrong in ((*values.values(), "more"), *([()] if names else [])):
+        with pytest.raises(TypeError):
+            method.bind(*wrong, **({} if wrong else {"no_such": 1}))

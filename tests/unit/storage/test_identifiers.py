@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import GUARD_SECONDS
 from zapdb.storage import identifiers
-from zapdb.storage.identifiers import first_id_at_ms, make_uuid7
+from zapdb.storage.identifiers import first_id_at_ms, make_many_uuid7, make_uuid7
 
 
 def made_at_ms(made: bytes) -> int:
@@ -89,3 +89,11 @@ def test_a_forked_process_makes_others_even_if_a_thread_was_making_one() -> None
     os.waitpid(child, 0)
     assert len(made) == 16
     assert made != make_uuid7()
+
+
+def test_many_identifiers_rise_as_single_ones_do() -> None:
+    first, many, last = make_uuid7(), make_many_uuid7(1_000), make_uuid7()
+    assert [first, *many, last] == sorted({first, *many, last})
+    assert {UUID(bytes=one).version for one in many} == {7}
+    assert len({one[8:] for one in many}) == len(many)
+    assert make_many_uuid7(0) == []

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from copy import copy
 from typing import Any, Self
 
@@ -22,14 +21,20 @@ from zapdb.tables.queries.typed_fields import TypedOrderedField
 from zapdb.tables.table_reading import ReadableTable
 
 
-@contextmanager
-def explaining_names(session: PastSession) -> Iterator[None]:
+class explaining_names:
     """Say of a name that is unknown in the block what was called so at another time."""
-    try:
-        yield
-    except UnknownName as error:
-        explain_name(session, error)
-        raise
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: PastSession) -> None:
+        self._session = session
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, UnknownName):
+            explain_name(self._session, error)
 
 
 class FieldsAt(Fields, frozen=True, eq=False):
