@@ -161,6 +161,11 @@ class KeptAnswer:
         return sum(map(len, self.messages))
 
 
+Name: TypeAlias = tuple[str, bytes] | tuple[str, bytes, int]
+NAMES_SIZE_BYTES_MAX: Final = 128
+"""Of a request that is its own name: most are shorter, and a digest takes longer than the rest."""
+
+
 @dataclass(slots=True)
 class KnownAnswer:
     """The answer of a request that may be a repeated one, once there is one."""
@@ -169,10 +174,10 @@ class KnownAnswer:
 
 
 class KeptAnswers:
-    """Of look-ups, by the digest of the path and of the bytes of the request, which may be long."""
+    """Of look-ups, by the path and the bytes of the request, or by the digest of long ones."""
 
     def __init__(self) -> None:
-        self._kept = OrderedDict[bytes, KeptAnswer]()
+        self._kept = OrderedDict[Name, KeptAnswer]()
         self._size_bytes = 0
 
     def find(self, path: str, request: bytes, seq: int) -> tuple[bytes, ...] | None:
@@ -190,14 +195,17 @@ class KeptAnswers:
         ):
             self._remove(next(iter(self._kept)))
 
-    def _remove(self, name: bytes) -> None:
+    def _remove(self, name: Name) -> None:
         kept = self._kept.pop(name, None)
         if kept is not None:
             self._size_bytes -= kept.size_bytes
 
 
-def _name_of(path: str, request: bytes) -> bytes:
-    return hashlib.sha256(b"%b\0%b" % (path.encode(), request)).digest()
+def _name_of(path: str, request: bytes) -> Name:
+    """No request has the name of another one, even if it has the bytes of the other's digest."""
+    if len(request) <= NAMES_SIZE_BYTES_MAX:
+        return path, request
+    return path, hashlib.sha256(request).digest(), len(request)
 
 
 class _Handlers(grpc.GenericRpcHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,7 +10,12 @@ import pytest
 
 from zapdb.errors import InvalidValue
 from zapdb.service.methods import METHODS, Method
-from zapdb.service.server import _require_texts
+from zapdb.service.server import (
+    NAMES_SIZE_BYTES_MAX,
+    KeptAnswer,
+    KeptAnswers,
+    _require_texts,
+)
 
 
 def requests_with(text: str, message_class: Any, without: str | None) -> Iterator[Any]:
@@ -41,3 +47,19 @@ def test_bytes_and_numbers_are_no_texts() -> None:
     request = prune.request_class(table="items", bound={"keep_last": 0})
     assert b"\0" in request.SerializeToString()
     _require_texts(prune, request)
+
+
+def test_no_request_has_the_answer_kept_for_another() -> None:
+    kept, long = KeptAnswers(), b"x" * (NAMES_SIZE_BYTES_MAX + 1)
+    kept.keep("/a", long, KeptAnswer(1, (b"long",)))
+    kept.keep("/a", long[1:], KeptAnswer(1, (b"short",)))
+    for path, request, found in (
+        ("/a", long, (b"long",)),
+        ("/a", long[1:], (b"short",)),
+        ("/b", long, None),
+        ("/b", long[1:], None),
+        ("/a", hashlib.sha256(long).digest(), None),
+        ("/a", long[:-1] + b"y", None),
+    ):
+        assert kept.find(path, request, 1) == found
+    assert kept.find("/a", long, 2) is None
