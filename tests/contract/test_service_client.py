@@ -339,28 +339,18 @@ def test_a_closed_client_says_so(service: Served, key_file: Path) -> None:
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("text", ["é", "a\nb", "a\x7f"])
-def test_nothing_is_sent_that_no_header_can_have(text: str) -> None:
-    with pytest.raises(UsageError, match="of ASCII alone") as caught:
-        zapdb.connect("grpc://127.0.0.1:1", token=text)
-    assert text not in str(caught.value)
-    with (
-        zapdb.connect("grpc://127.0.0.1:1", token="x") as found,
-        pytest.raises(UsageError, match="of ASCII alone"),
-    ):
-        found.with_key(text)
-    with (
-        zapdb.connect("grpc://127.0.0.1:1", token="x") as found,
-        pytest.raises(UsageError, match="of ASCII alone"),
-    ):
-        found.with_key(" a")  # which a header has without the space
+@pytest.mark.parametrize("key", ["é", "a\nb", "a\x7f", " a", "a "])
+def test_no_key_is_sent_that_no_header_can_have(key: str) -> None:
+    with zapdb.connect("grpc://127.0.0.1:1", token="x") as found:
+        with pytest.raises(UsageError, match="characters of ASCII"):
+            found.with_key(key)
+        with pytest.raises(UsageError, match="this is no token"):
+            zapdb.connect("grpc://127.0.0.1:1", token=f"x{key}x")
 
     async def work() -> None:
-        with pytest.raises(UsageError, match="of ASCII alone"):
-            zapdb.aio.connect("grpc://127.0.0.1:1", token=text)
         async with zapdb.aio.connect("grpc://127.0.0.1:1", token="x") as there:
-            with pytest.raises(UsageError, match="of ASCII alone"):
-                there.with_key(text)
+            with pytest.raises(UsageError, match="characters of ASCII"):
+                there.with_key(key)
 
     asyncio.run(work())
 

@@ -63,7 +63,7 @@ class Calls:
         self._timeout_seconds = _checked_timeout(timeout_seconds)
         self._key: str | None = None
         self._stubs = dict[str, Any]()
-        self._metadata = _shown(address.metadata())
+        self._metadata = address.metadata()
         self._reads_token = address.access.token_file is not None  # which may get another one
         self._process = os.getpid()
         self._seen = [0]
@@ -82,7 +82,12 @@ class Calls:
             raise UsageError(
                 "an idempotency key is empty", hint="give one of your own, such as a UUID"
             )
-        _shown(((IDEMPOTENCY_KEY, key),))
+        if not (key.isascii() and key.isprintable() and key == key.strip()):
+            raise UsageError(
+                "an idempotency key has printable characters of ASCII, and no space at its ends",
+                key=key,
+                hint="give one of your own, such as a UUID",
+            )
         made = copy(self)
         made._key = key
         return made
@@ -113,7 +118,7 @@ class Calls:
         requests[0].min_seq = self._seen[0]
         self._require_open()
         stub = self._stubs.get(method.path) or self._open(method)
-        metadata = _shown(self.address.metadata()) if self._reads_token else self._metadata
+        metadata = self.address.metadata() if self._reads_token else self._metadata
         if self._key is not None and method.changes:
             metadata = (*metadata, (IDEMPOTENCY_KEY, self._key))
         request = iter(requests) if method.sent else requests[0]
@@ -159,19 +164,6 @@ def _checked_timeout(seconds: float | None) -> float | None:
             hint="give seconds above 0; None is as long as it takes",
         )
     return seconds
-
-
-def _shown(metadata: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """What a call shows, unless no header can have it; raises `UsageError`, which does not tell a
-    token."""
-    for name, value in metadata:
-        if not (value.isascii() and value.isprintable() and value == value.strip()):
-            raise UsageError(
-                "what a call shows has printable characters of ASCII alone, and no space at an end",
-                name=name,
-                hint="is that the token, or the key, as it was issued?",
-            )
-    return metadata
 
 
 @contextmanager
