@@ -99,11 +99,11 @@ def serve_command(
 
     With `--json`: `{address, metrics}`, when it listens; `metrics` is null without `--metrics`.
     """
-    checked = listening.checked()
+    address, checked = options.address, listening.checked()
     if metrics is not None:
         split_metrics_address(metrics)  # before the database is opened
     try:
-        asyncio.run(_serve(options.address, checked, metrics, output))
+        asyncio.run(_serve(address, checked, metrics, output))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
