@@ -49,14 +49,17 @@ class Served:
 
 @contextmanager
 def served(
-    url: str, tokens: Path | None = None, certificates: Certificates | None = None
+    url: str,
+    tokens: Path | None = None,
+    certificates: Certificates | None = None,
+    listen: str = "127.0.0.1:0",
 ) -> Iterator[Served]:
     """Serve a database until the end of the block, on a port of this machine that is free."""
     found = Future[Served]()
     ended = Future[None]()
 
     async def run() -> None:
-        listening = Listening("127.0.0.1:0", certificates, tokens, tokens is None)
+        listening = Listening(listen, certificates, tokens, tokens is None)
         async with aio.open(url) as db:
             server, stopped = Server(db, listening), asyncio.Event()
             address = await server.start()

@@ -22,15 +22,23 @@ from tests.contract.test_history_erased import (
     list_marked,
     make_people,
 )
+from tests.services import served
 from tests.support import GUARD_SECONDS, Workspace
 from zapdb.catalog import rows
 from zapdb.catalog.retired_tables import retire_entries
 from zapdb.catalog.row_kinds import KINDS, EntryTableRow
+from zapdb.control.catalog import HistoryBound
+from zapdb.control.jobs.listing import ThrottleChange
+from zapdb.control.settings import SettingScope
 from zapdb.database import Database
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.job import insert_ranges
 from zapdb.jobs.job_run import run_locally
 from zapdb.jobs.quarantine import put_in_quarantine
 from zapdb.jobs.verification_jobs import VerifyWork
+from zapdb.release import LEVEL
+from zapdb.service.client import Client, connect
+from zapdb.service.methods import METHODS
 from zapdb.storage import TransactionMode
 from zapdb.storage.data_tables import create_index_table
 from zapdb.storage.fixed_tables import METADATA
@@ -334,3 +342,75 @@ def test_h13_a_verification_that_an_erasure_overtakes_keeps_nothing_of_what_was_
     assert KEY not in str(report.problems)
     (report,) = db.admin.verify(partial(run_locally, workers=1))
     assert "damaged, and stays" in str(report.problems)
+
+
+UNIQUE = "create_index: {table: people, index: named, fields: [{field: name}], unique: true}"
+NAMED_PEOPLE = """\
+create_table: {table: people, key: [mail], fields: [
+      {name: mail, type: string}, {name: name, type: string}]}"""
+
+
+def test_no_answer_that_a_service_keeps_has_keys_or_values(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    """So that no erasure has to reach it: every method that changes something is called with an
+    idempotency key, and its answer has all that it can have."""
+    workspace.write(1, NAMED_PEOPLE)
+    db = workspace.open()
+    for at in range(2):
+        db.table("people").insert(mail=f"{KEY}{at}", name=NAME)
+    db.close()
+    with served(workspace.address) as service, connect(f"grpc://{service.address}") as client:
+
+        def of(key: str) -> Client:
+            return client.with_key(key)
+
+        def register(key: str = "") -> str:
+            return (of(key) if key else client).cluster.register("host", 1, "0", LEVEL).node
+
+        def migrate() -> None:
+            *told, done = of("up").migrations.up(workspace.directory)
+            assert KEY in repr(told)
+            assert [one.count for job in done.built for one in job.findings] == [1]
+            (again,) = of("up").migrations.up(workspace.directory)
+            assert again == done
+
+        def roll_back() -> None:
+            *_, done = of("rollback").migrations.rollback()
+            assert done.rolled_back
+
+        workspace.write(2, UNIQUE)
+        migrate()
+        workspace.write(3, BY_MAIL)
+        list(client.migrations.up(workspace.directory, no_build=True))
+        storage = workspace.connect()
+        job = plan_jobs(storage, 1, kinds=["index"])[-1].id
+        calls: dict[str, Callable[[], Any]] = {
+            "PruneFingerprintHistory": lambda: of("prune").catalog.prune_fingerprint_history(
+                HistoryBound(keep_last=1), "people"
+            ),
+            "EvictNodes": lambda: of("evict").cluster.evict_nodes((register(),)),
+            "Upgrade": lambda: of("upgrade").cluster.upgrade(),
+            "Register": lambda: register("register"),
+            "Deregister": lambda: of("leave").cluster.deregister(register()),
+            "SetSetting": lambda: of("set").settings.set_setting(
+                "convert", "background", SettingScope()
+            ),
+            "UnsetSetting": lambda: of("unset").settings.unset_setting("convert", SettingScope()),
+            "SetJobPriority": lambda: of("priority").jobs.set_job_priority(job, 7),
+            "ThrottleJob": lambda: of("throttle").jobs.throttle_job(
+                job, ThrottleChange(records_per_second=1)
+            ),
+            "PauseJob": lambda: of("pause").jobs.pause_job(job),
+            "ResumeJob": lambda: of("resume").jobs.resume_job(job),
+            "CancelJob": lambda: of("cancel").jobs.cancel_job(job),
+            "Rollback": roll_back,
+        }
+        assert {*calls, "Up"} == {method.name for method in METHODS if method.changes}
+        for call in calls.values():
+            call()
+    ((kept,),) = workspace.execute("SELECT count(*) FROM zapdb_requests WHERE answer IS NOT NULL")
+    assert kept == len(calls) + 1
+    found = find_places(workspace)
+    assert {one for one in found if one.startswith(("zapdb_requests", "zapdb_calls"))} == set()
+    assert "zapdb_catalog.value of job" in found  # which erasures reach

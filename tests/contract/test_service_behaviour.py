@@ -32,10 +32,12 @@ from tests.contract.tables import ITEMS
 from tests.relay import Upstream, relay
 from tests.services import Served, bearer, make_keys, served, serving_process, token_for
 from tests.support import GUARD_SECONDS, Workspace
+from zapdb.catalog import cache
 from zapdb.catalog.calls import LoggedCall, write_calls
 from zapdb.control import catalog, pace_of
 from zapdb.errors import (
     CatalogBehind,
+    CatalogRestored,
     LeaseLost,
     NotAuthenticated,
     ServiceError,
@@ -306,12 +308,28 @@ def test_who_vanishes_without_a_word_is_found_out(
                 wait_until(lambda: ended == [("WatchCatalog", "CANCELLED")])
 
 
-def test_a_seq_that_never_comes(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_seq_that_the_service_does_not_see_in_time(
+    client: Any, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server_module, "CATALOG_WAIT_SECONDS", 0.3)
-    client._calls._seen[0] = 1 << 62
+    client.catalog.list_tables()  # so the cache is loaded
+    monkeypatch.setattr(cache, "refresh_cache", lambda connection, before: before)
+    seq = workspace.open().admin.set_setting("on_read", "leave")
+    client._calls._seen[0] = seq
     with pytest.raises(CatalogBehind) as caught:
         client.catalog.list_tables()
+    assert caught.value.context["seq"] == str(seq)
+
+
+def test_a_seq_that_the_database_never_had(client: Any) -> None:
+    """The client is told at once, and goes on."""
+    client._calls._seen[0] = 1 << 62
+    other = client.for_tenant("acme")
+    with pytest.raises(CatalogRestored) as caught:
+        other.catalog.list_tables()
     assert caught.value.context["seq"] == str(1 << 62)
+    assert int(caught.value.context["newest"]) < 1 << 62
+    assert client.catalog.list_tables().position == 1
 
 
 # Messages

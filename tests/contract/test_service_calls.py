@@ -19,7 +19,9 @@ from tests.services import ALL, Served, bearer, make_keys, served, token_for
 from tests.support import Workspace
 from zapdb.catalog import calls
 from zapdb.catalog.calls import KeyedRequest, LoggedCall, prune_calls, read_calls, write_calls
+from zapdb.cli.served_commands import list_served_commands
 from zapdb.control import catalog
+from zapdb.control.settings import SettingScope
 from zapdb.errors import (
     CommitUnknown,
     ConcurrencyError,
@@ -309,7 +311,7 @@ def test_a_call_that_failed_is_done_again(service: Served, key_file: Path) -> No
 def test_a_key_is_known_until_its_time_is_over(workspace: Workspace) -> None:
     workspace.write(1, ITEMS)
     db, other = workspace.open(), workspace.open()
-    keyed = KeyedRequest("ci", "k", hashlib.sha256(b"a").digest())
+    keyed = KeyedRequest("ci", "k", hashlib.sha256(b"a").digest(), "zapdb migrate status")
     mine, theirs = db._node.id, other._node.id
 
     def begin(request: KeyedRequest, owner: str, now_us: int = 0) -> bytes | None:
@@ -319,8 +321,9 @@ def test_a_key_is_known_until_its_time_is_over(workspace: Workspace) -> None:
     assert begin(keyed, mine) is None
     with pytest.raises(ConcurrencyError, match="under way"):
         begin(keyed, theirs)  # a live process works on it
-    with pytest.raises(CommitUnknown, match="broken off"):  # here, since it is not under way
+    with pytest.raises(CommitUnknown, match="broken off") as caught:  # here, since not under way
         begin(keyed, mine)
+    assert caught.value.hint.startswith("`zapdb migrate status` shows whether it did")
     with db._storage.transaction(TransactionMode.CATALOG) as connection:
         keyed.end(connection, b"answer")
     assert begin(keyed, theirs) == b"answer"
@@ -339,3 +342,35 @@ def test_what_a_dead_process_began_is_not_done_again(workspace: Workspace) -> No
         for one in (db._node.id, "another"):
             with pytest.raises(CommitUnknown):
                 keyed.begin(connection, one, 0)
+
+
+def test_a_key_of_a_tenant_that_was_removed_is_none_of_the_one_with_its_name(
+    service: Served, key_file: Path, workspace: Workspace
+) -> None:
+    db = workspace.open()
+    with client_for(service, key_file, "ci") as client:
+        acme, scope = client.for_tenant("acme"), SettingScope(of_tenant=True)
+        acme.with_key("k").settings.set_setting("on_read", "leave", scope)
+        db.admin.remove_tenant("acme")
+        db.admin.create_tenant("acme")
+        with pytest.raises(KeyInUse):
+            acme.with_key("k").settings.set_setting("on_read", "leave", scope)
+
+
+def test_what_only_asks_needs_no_key(service: Served, key_file: Path) -> None:
+    """A dry run with the key of the call itself is not that call."""
+    bound = catalog.HistoryBound(keep_last=1)
+    with client_for(service, key_file, "ci") as client:
+        of = client.with_key("k").catalog
+        assert not of.prune_fingerprint_history(bound, "items", dry_run=True).done
+        assert of.prune_fingerprint_history(bound, "items").done
+        assert not of.prune_fingerprint_history(bound, "items", dry_run=True).done
+
+
+def test_each_change_is_shown_by_a_command_that_a_service_answers() -> None:
+    served_commands = list_served_commands()
+    for method in METHODS:
+        if method.changes:
+            words = method.shown_by.removesuffix(" --all").removeprefix("zapdb ")
+            assert words in served_commands, method.name
+            assert not method.shows_data, method.name

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import itertools
 import time
+from collections import deque
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
@@ -24,7 +25,7 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from functools import wraps
 from operator import attrgetter, methodcaller
 from types import TracebackType
@@ -81,6 +82,7 @@ from zapdb.tables.did_you_mean import (
     require_many,
     told_for_tasks,
 )
+from zapdb.tables.given_functions import require_awaitable, require_function
 from zapdb.tables.queries.fields import FieldExpression, Fields
 from zapdb.tables.queries.page import R
 from zapdb.tables.queries.query import Query
@@ -517,12 +519,14 @@ class AsyncTable(AsyncReadableTable[R]):
     ) -> int:
         if not isinstance(records, AsyncIterable):
             require_many(records, self.name, "insert_many")
+        if progress is not None:
+            require_function(progress, "insert_many", "insert_many(…, progress=tell)")
         inserted = 0
         async for batch in _batches(records, batch_records):
             insert = methodcaller("insert_many", batch, batch_records)
             inserted += await self._call("write", insert)
             if progress is not None:
-                progress(inserted)
+                await _call_given(progress, inserted)
         return inserted
 
     @described(Table.delete_many)
@@ -533,6 +537,13 @@ class AsyncTable(AsyncReadableTable[R]):
         async for batch in _batches(keys, KEYS_PER_STATEMENT):
             deleted += await self._call("write", methodcaller("delete_many", batch))
         return deleted
+
+
+async def _call_given(function: Callable[[A], object], given: A) -> None:
+    """Call a function that may be async."""
+    made = function(given)
+    if inspect.isawaitable(made):
+        await made
 
 
 async def _batches(given: Iterable[T] | AsyncIterable[T], size: int) -> AsyncIterator[Sequence[T]]:
@@ -863,6 +874,7 @@ class AsyncDatabase(AccessProxy[Database]):
         PostgreSQL, a function that short transactions of others have beaten six times may go alone:
         others wait for it, if none of its tries took as long as 1 s.
         """
+        require_function(function, "run", "await db.run(work)")
         takes_handle, beaten = takes_argument(function), Beaten()
 
         async def attempt() -> T:
@@ -876,7 +888,9 @@ class AsyncDatabase(AccessProxy[Database]):
             )
             with beaten.measured():
                 async with AsyncBlock(self._runtime, block, AsyncTransaction) as handle:
-                    return await (function(handle) if takes_handle else function())
+                    made: Any = function(handle) if takes_handle else function()
+                    require_awaitable(made, function, "run")
+                    return await made  # type: ignore[no-any-return] # of the function's own type
 
         is_part = self._runtime.storage.pool.open_here() is not None
         return await (attempt() if is_part else retry_in_task(WRITE, attempt, beaten.before_again))
@@ -891,19 +905,22 @@ class AsyncDatabase(AccessProxy[Database]):
         """Call `callback` with each `CatalogChange`, on this event loop; returns what ends that.
 
         `kinds` and `all_tenants` are as for the synchronous method. It is called within about a
-        second after the change, in whichever process that was made. What it raises is handled as
-        that of other callbacks of the loop.
+        second after the change, in whichever process that was made. It may be async; the next
+        change is told when it has ended. What it raises is handled as that of other callbacks of
+        the loop.
         """
-        loop = asyncio.get_running_loop()
-
-        def call_back(change: Any) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(callback, change)
-
-        return await self._call(
+        require_function(callback, "on_catalog_change", "await db.on_catalog_change(tell)")
+        told = ToldInOrder(asyncio.get_running_loop(), callback)
+        end = await self._call(
             "task",
-            lambda db: db.on_catalog_change(call_back, kinds=kinds, all_tenants=all_tenants),
+            lambda db: db.on_catalog_change(told.take, kinds=kinds, all_tenants=all_tenants),
         )
+
+        def end_all() -> None:
+            end()
+            told.end()
+
+        return end_all
 
     async def close(self) -> None:
         """End this process's registration and close its connections; safe to repeat.
@@ -919,6 +936,43 @@ class AsyncDatabase(AccessProxy[Database]):
             return
         self._sync._require_no_transaction()
         await self._runtime.close(self._sync.close)
+
+
+class ToldInOrder:
+    """Calls a function, which may be async, on an event loop: with one thing after the other, in
+    a task of its own while there are any."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, function: Callable[[Any], object]) -> None:
+        self._loop = loop
+        self._function = function
+        self._waiting = deque[Any]()
+        self._task: asyncio.Task[None] | None = None
+        self._has_ended = False
+
+    def take(self, told: Any) -> None:
+        """From whichever thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._add, told)
+
+    def end(self) -> None:
+        """Tell nothing further."""
+        self._has_ended = True
+
+    def _add(self, told: Any) -> None:
+        self._waiting.append(told)
+        if self._task is None:
+            self._task = self._loop.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        try:
+            while self._waiting and not self._has_ended:
+                try:
+                    await _call_given(self._function, self._waiting.popleft())
+                except Exception as error:
+                    said = "a callback of on_catalog_change failed"
+                    self._loop.call_exception_handler({"message": said, "exception": error})
+        finally:
+            self._task = None
 
 
 async def retry_in_task(

@@ -140,11 +140,13 @@ def _prune_oldest(connection: Connection, which: Any, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
-    """A request that its principal has given a key: the SHA-256 of it, with its method."""
+    """A request that its principal has given a key: the SHA-256 of it, with its method. `shown_by`
+    is the command that shows what it may have changed."""
 
     principal: str
     key: str
     sha256: bytes
+    shown_by: str = ""
 
     @property
     def _row(self) -> Any:
@@ -187,7 +189,8 @@ class KeyedRequest:
                 "it is not known whether the first call with this idempotency key took effect: it "
                 "was broken off",
                 key=self.key,
-                hint="see what there is now, and give the next call another key",
+                hint=f"`{self.shown_by}` shows whether it did; if it did not, call again with "
+                "another key",
             )
         raise ConcurrencyError(
             "the same request is under way",

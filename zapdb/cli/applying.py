@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
-from zapdb.cli.connecting import ServedTenantOptions
+from zapdb.cli.connecting import KeyedTenantOptions
 from zapdb.cli.job_bar import closing_answers, progress_bar, showing_looks
 from zapdb.cli.job_progress import write_outcome
 from zapdb.cli.output import Output, format_count, print_note, report_error
@@ -31,7 +32,7 @@ FAILED_SHOWN_MAX = 10
 
 
 def migrate_up_command(
-    options: ServedTenantOptions,
+    options: KeyedTenantOptions,
     output: Output,
     migrations: MigrationsOption = None,
     all_tenants: AllTenantsOption = False,
@@ -75,8 +76,7 @@ def migrate_up_command(
         with closing_answers(asked) as events:
             for event in events:
                 shown.show(event)
-    done = shown.answer
-    assert done is not None
+    done = shown.done
     newest = done.newest or "none"
     if done.applied:
         output.write(f"{format_count(len(done.applied), 'migration')} applied; now at {newest}")
@@ -97,7 +97,7 @@ class _Shown:
     was done until then."""
 
     def __init__(self, output: Output) -> None:
-        self.answer: Up | None = None
+        self._answer: Up | None = None
         self._output = output
         self._width = 0
         self._applied: list[Applied] = []
@@ -120,6 +120,12 @@ class _Shown:
             applied, built = tuple(self._applied), tuple(self._built)
             done = Up(newest.number, applied, built, self._others, newest.seq, newest.label)
             self._output.document(done)
+
+    @property
+    def done(self) -> Up:
+        """The answer, with the examples of records that were told before it."""
+        assert self._answer is not None
+        return replace(self._answer, built=tuple(self._built))
 
     def show(self, event: UpEvent) -> None:
         match event:
@@ -151,7 +157,18 @@ class _Shown:
                 self._built.append(event)
                 write_outcome(event, self._output)
             case Up():
-                self.answer = event
+                self._answer = event
+                self._show_repeated(event)
+
+    def _show_repeated(self, answer: Up) -> None:
+        """Show what a repeated call did the first time: its answer comes alone."""
+        if self._applied or self._built:
+            return
+        self._width = max((len(one.label) for one in answer.applied), default=0)
+        for applied in answer.applied:
+            self.show(applied)
+        for outcome in answer.built:
+            self.show(outcome)
 
     def _write_applied(self, one: Applied) -> None:
         said = ("applied ", "green") if one.active else ("stored  ", "yellow")

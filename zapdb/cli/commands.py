@@ -81,6 +81,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "revisions": "revisions.catalog_revisions_command",
             "prune": "revisions.catalog_prune_command",
             "calls": "call_log.catalog_calls_command",
+            "watch": "watching.catalog_watch_command",
         },
     ),
     "convert": CommandGroup(
@@ -96,6 +97,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
         {
             "list": "jobs.jobs_list_command",
             "show": "job_showing.jobs_show_command",
+            "watch": "watching.jobs_watch_command",
             "pause": "jobs.jobs_pause_command",
             "resume": "jobs.jobs_resume_command",
             "cancel": "jobs.jobs_cancel_command",

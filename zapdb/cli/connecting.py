@@ -185,17 +185,27 @@ class ServedDatabaseOptions(ServedDatabaseAddress, DatabaseOptions):
     """The database that a command is about, which may be behind a service (`grpcs://host:port`):
     what the command does are methods of the control plane."""
 
+    @property
+    def key(self) -> str | None:
+        """The idempotency key of the call that changes something."""
+        return None
+
     @contextmanager
     def control(self) -> Iterator[Control]:
         """Whom the methods of the control plane are called on: the database, or a service if the
-        address is that of one."""
+        address is that of one. Raises `UsageError` for a key without a service."""
         address = find_database(self.database)
+        if self.key is not None and not is_service(address):
+            raise UsageError(
+                "a database keeps no answers: --idempotency-key is for calls of a service",
+                hint="leave it out: when a command of this database ends, what it did is known",
+            )
         if is_service(address):
             from zapdb.service.addresses import ServiceAccess
             from zapdb.service.client import connected_control
 
             access = ServiceAccess(None, self.token_file, self.tls_ca, self.tls_cert, self.tls_key)
-            with connected_control(address, self.tenant_name, access) as control:
+            with connected_control(address, self.tenant_name, access, self.key) as control:
                 yield control
             return
         with self.target() as target:
@@ -204,6 +214,30 @@ class ServedDatabaseOptions(ServedDatabaseAddress, DatabaseOptions):
 
 @dataclass(frozen=True)
 class ServedTenantOptions(ServedDatabaseOptions, TenantOptions):
+    """The same with the tenant."""
+
+
+@dataclass(frozen=True)
+class KeyedDatabaseOptions(ServedDatabaseOptions):
+    """The same for a command that changes something, and may be repeated as the same call."""
+
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            "--idempotency-key",
+            metavar="KEY",
+            help="For a service: within 24 hours, the same command with the same key is the same "
+            "call, and is answered as before.",
+        ),
+    ] = None
+
+    @property
+    def key(self) -> str | None:
+        return self.idempotency_key
+
+
+@dataclass(frozen=True)
+class KeyedTenantOptions(KeyedDatabaseOptions, ServedTenantOptions):
     """The same with the tenant."""
 
 

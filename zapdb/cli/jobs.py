@@ -8,7 +8,7 @@ from typing import Annotated, Concatenate, ParamSpec, cast
 import typer
 
 from zapdb.catalog.row_kinds import JobKind, JobThrottle
-from zapdb.cli.connecting import ServedTenantOptions
+from zapdb.cli.connecting import KeyedTenantOptions, ServedTenantOptions
 from zapdb.cli.output import Output
 from zapdb.control import Target
 from zapdb.control.jobs import listing
@@ -83,7 +83,7 @@ def show_throttle(throttle: JobThrottle) -> str:
     return ", ".join(filter(None, parts)) or NONE
 
 
-def jobs_pause_command(job: JobArgument, options: ServedTenantOptions, output: Output) -> None:
+def jobs_pause_command(job: JobArgument, options: KeyedTenantOptions, output: Output) -> None:
     """Pause a job: its workers stop after their current batches, until you resume it.
 
     The conversion of a rollback can be paused, too; writes stay refused meanwhile.
@@ -93,7 +93,7 @@ def jobs_pause_command(job: JobArgument, options: ServedTenantOptions, output: O
     _write(_change(options, listing.pause_job, job), ("paused ", "yellow"), output)
 
 
-def jobs_resume_command(job: JobArgument, options: ServedTenantOptions, output: Output) -> None:
+def jobs_resume_command(job: JobArgument, options: KeyedTenantOptions, output: Output) -> None:
     """Resume a paused job, where it stopped.
 
     Background jobs, `convert watch`, a rollback, and the waiting process of an import, export or
@@ -105,7 +105,7 @@ def jobs_resume_command(job: JobArgument, options: ServedTenantOptions, output: 
     _write(_change(options, listing.resume_job, job), ("resumed ", "green"), output)
 
 
-def jobs_cancel_command(job: JobArgument, options: ServedTenantOptions, output: Output) -> None:
+def jobs_cancel_command(job: JobArgument, options: KeyedTenantOptions, output: Output) -> None:
     """Cancel a job: its workers stop at once, and background jobs leave it alone from then on.
 
     What it has done stays done. If its target is still needed, `zapdb convert run` plans it again.
@@ -124,7 +124,7 @@ def jobs_cancel_command(job: JobArgument, options: ServedTenantOptions, output: 
 def jobs_priority_command(
     job: JobArgument,
     priority: Annotated[int, typer.Argument(help="0 to 1,000; jobs with a higher one run first.")],
-    options: ServedTenantOptions,
+    options: KeyedTenantOptions,
     output: Output,
 ) -> None:
     """Change the priority of a job.
@@ -142,7 +142,7 @@ def jobs_priority_command(
 
 def jobs_throttle_command(
     job: JobArgument,
-    options: ServedTenantOptions,
+    options: KeyedTenantOptions,
     output: Output,
     records: Annotated[
         str | None,
@@ -215,7 +215,7 @@ def _parse_rate(option: str, text: str | None) -> int | None:
 
 
 def _change(
-    options: ServedTenantOptions,
+    options: KeyedTenantOptions,
     change: Callable[Concatenate[Target, P], JobChange],
     *args: P.args,
     **named: P.kwargs,

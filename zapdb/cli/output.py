@@ -246,6 +246,12 @@ class Confirmation:
         output.write("nothing was changed")
         return False
 
+    def require(self, option: str) -> None:
+        """Raise `UsageError` unless `--yes` is given, which an option needs: with it, nothing is
+        shown before it is done."""
+        if not self.yes:
+            raise UsageError(f"{option} does not ask for confirmation", hint="add --yes")
+
 
 def _write_to_stderr(parts: Sequence[Part]) -> None:
     if sys.stderr.isatty():

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from zapdb.catalog.schema_history import format_fingerprint
-from zapdb.cli.connecting import ServedTenantOptions
+from zapdb.cli.connecting import KeyedTenantOptions, ServedTenantOptions
 from zapdb.cli.differences import write_differences
 from zapdb.cli.output import Confirmation, Output, Part, as_plain
 from zapdb.control import Control, catalog
@@ -199,7 +199,7 @@ def _write_difference(output: Output, found: RevisionComparison) -> None:
 
 
 def catalog_prune_command(
-    options: ServedTenantOptions,
+    options: KeyedTenantOptions,
     confirmation: Confirmation,
     output: Output,
     table: TableOption = None,
@@ -232,12 +232,20 @@ def catalog_prune_command(
     With `--json`, which needs `--yes` or `--dry-run`: `{table, table_number, pruned: [revision],
     kept_for_layout: [revision], in_use: [{revision, by}], newest, done}`. With `--dry-run`, the
     exit status is 1 if an entry is in use.
+
+    With `--idempotency-key`, which needs `--yes`, what would be deleted is not shown before.
     """
+    if options.key is not None and not dry_run:
+        confirmation.require("--idempotency-key")
     asked = HistoryBound(keep_last, before, older_than), table, table_number
     with options.control() as control:
-        found = control.call(catalog.prune_fingerprint_history, *asked, dry_run=True)
+        found = control.call(
+            catalog.prune_fingerprint_history, *asked, dry_run=dry_run or options.key is None
+        )
         _write_plan(found, output)
-        if found.pruned and not dry_run:
+        if found.done:
+            output.write(("pruned ", "green"), _count(found.pruned))
+        elif found.pruned and not dry_run:
             question = f"delete {_count(found.pruned)} for good?"
             if not found.in_use and not confirmation.is_given("pruning", question, output):
                 return EXIT_ERROR

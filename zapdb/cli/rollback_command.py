@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from zapdb.cli.connecting import ServedDatabaseOptions
+from zapdb.cli.connecting import KeyedDatabaseOptions
 from zapdb.cli.job_bar import closing_answers, showing_looks
 from zapdb.cli.job_engine import Engine
 from zapdb.cli.output import Confirmation, Output, format_count, format_seconds, print_note
@@ -30,7 +30,7 @@ from zapdb.jobs.rollback_run import RollbackMark
 
 
 def migrate_rollback_command(
-    options: ServedDatabaseOptions,
+    options: KeyedDatabaseOptions,
     engine: Engine,
     confirmation: Confirmation,
     output: Output,
@@ -58,6 +58,8 @@ def migrate_rollback_command(
     catalog cache has the seq sees the change. `tenants` is a count, and `records` a count over all
     these tenants. `action` is what happened to the records: `deleted`, `converted` or `kept`;
     `fields` and `indexes` are lost.
+
+    With `--idempotency-key`, which needs `--yes`, what is lost is not shown before.
     """
     output, runs_on = Output(output.as_json), engine
     runs_on.require_valid()
@@ -66,6 +68,11 @@ def migrate_rollback_command(
         raise UsageError(
             "a service converts records back itself, in threads", hint="leave out --engine"
         )
+    if options.key is not None:
+        confirmation.require("--idempotency-key")
+        with options.control() as control, _Shown(output) as shown:
+            shown.show_all(control.call(rollback, to, evict, (), runs_on.workers))
+        return 0
     with options.control() as control:
         (plan,) = control.call(rollback, to, dry_run=True)
         assert isinstance(plan, RollbackPlan)
@@ -180,6 +187,11 @@ class _Shown:
                 self._write_done(event)
             case Rollback():
                 self._answer = event
+                if not self._rolled_back:  # of a repeated call, whose answer comes alone
+                    for step in event.rolled_back:
+                        self._write_done(step)
+                if not event.rolled_back:
+                    self._output.write("nothing to roll back")
 
     def _write_done(self, step: RolledBackStep) -> None:
         records = format_count(sum(loss.records for loss in step.tables), "record")

@@ -9,7 +9,7 @@ import typer
 
 from zapdb.catalog.settings import PROFILE, PROFILES, find_setting
 from zapdb.cli.configuration import find_tenant_name
-from zapdb.cli.connecting import ServedDatabaseOptions
+from zapdb.cli.connecting import KeyedDatabaseOptions, ServedDatabaseOptions
 from zapdb.cli.output import Output, print_note
 from zapdb.control import settings
 from zapdb.control.settings import SettingScope, SettingUnset
@@ -51,6 +51,11 @@ class ScopeOptions(ServedDatabaseOptions):
         return "".join(f" of {kind} {name}" for kind, name in names.items() if name)
 
 
+@dataclass(frozen=True)
+class KeyedScopeOptions(KeyedDatabaseOptions, ScopeOptions):
+    """The same for a command that changes something."""
+
+
 def settings_list_command(options: ScopeOptions, output: Output) -> None:
     """Show every setting, its value, where it is set, and its description.
 
@@ -87,14 +92,15 @@ def settings_get_command(name: NameArgument, options: ScopeOptions, output: Outp
 def settings_set_command(
     name: NameArgument,
     value: Annotated[str, typer.Argument(help="The new value.")],
-    options: ScopeOptions,
+    options: KeyedScopeOptions,
     output: Output,
 ) -> int:
     """Change a setting for the whole database, or for a tenant, table, field or index.
 
     Running processes see the change within about a second.
 
-    `history_store` begins a history store for each tenant. One that refuses is named, the others
+    `history_store` begins a history store for each tenant, and is set where the database is, not
+    through a service. One that refuses is named, the others
     get theirs, and the exit status is 1; `zapdb history run --all-tenants` tries again.
 
     With `--json`: `{name, value, from, default, values, scopes, description, seq, refused:
@@ -103,7 +109,7 @@ def settings_set_command(
     return _set(name, value, options, output)
 
 
-def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Output) -> None:
+def settings_unset_command(name: NameArgument, options: KeyedScopeOptions, output: Output) -> None:
     """Unset a setting, so that the value of a wider scope, the profile or the default holds again.
 
     Unsetting `history_store` stops no store: `zapdb history stop --all-tenants` does.
@@ -118,7 +124,7 @@ def settings_unset_command(name: NameArgument, options: ScopeOptions, output: Ou
 
 def settings_profile_command(
     profile: Annotated[str, typer.Argument(help="production or development.")],
-    options: ServedDatabaseOptions,
+    options: KeyedDatabaseOptions,
     output: Output,
 ) -> None:
     """Choose the profile: the values of settings that are not set.
@@ -128,12 +134,12 @@ def settings_profile_command(
 
     With `--json`: as `settings set`.
     """
-    _set(PROFILE, profile, ScopeOptions(**vars(options)), output)
+    _set(PROFILE, profile, KeyedScopeOptions(**vars(options)), output)
     for name, value in PROFILES[profile].items():
         output.write(f"{name} is ", (value, "bold"), ", unless it is set")
 
 
-def _set(name: str, value: str, options: ScopeOptions, output: Output) -> int:
+def _set(name: str, value: str, options: KeyedScopeOptions, output: Output) -> int:
     find_setting(name)
     with options.control() as control:
         done = control.call(settings.set_setting, name, value, options.scope)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
@@ -15,11 +15,12 @@ from zapdb.control.records import (
     describe_archived,
     describe_record,
     key_to_plain,
+    names_in,
 )
 from zapdb.control.target import Json, Target
 from zapdb.database import Database, RecordChange, SchemaEvent
 from zapdb.errors import UsageError
-from zapdb.log.change_log import ChangeLog
+from zapdb.log.change_log import Bookmark, ChangeLog
 from zapdb.past.reading.changed_fields import Sides
 from zapdb.storage import TransactionMode
 from zapdb.tables.changes import FollowerStatus, list_followers, measure_log, read_log_status
@@ -85,7 +86,8 @@ def list_changes(
     """Changes of records and events of schemas: the oldest first, from the beginning of the log or
     after the bookmark `since`; with `newest`, from the end of the log back.
 
-    Only those of the table that has the name `table`, or had it, and at most `limit`.
+    Only those of the table that has the name `table`, or had it, and at most `limit`. A caller who
+    may see some tables alone is told what the log has under their names.
     """
     if newest and since is not None:
         raise UsageError(
@@ -97,7 +99,14 @@ def list_changes(
     if table is not None:
         number = _find_table(db, table)
         found = (made for made in found if made.bookmark.table == number)
-    return (describe_change(made, for_text=for_text) for made in islice(found, limit))
+    shown = target.only_shown(found, _names_in)
+    return (describe_change(made, for_text=for_text) for made in islice(shown, limit))
+
+
+def _names_in(made: RecordChange | SchemaEvent) -> Iterator[str | None]:
+    if isinstance(made, SchemaEvent):
+        return names_in(made.table)
+    return names_in(made.table, made.schema_before, made.schema_after)
 
 
 def _find_table(db: Database, name: str) -> int:
@@ -183,17 +192,26 @@ class Followers:
 
 
 def get_followers(target: Target) -> Followers:
-    """The followers that ever advanced, by name, and how far each is behind."""
+    """The followers that ever advanced, by name, and how far each is behind. Bookmarks have keys of
+    records for those who may see these; for others they are those in front of the table's changes
+    in the same transaction."""
     log = ChangeLog(target.storage, target.tenant())
     with target.reading() as connection:
         status = measure_log(connection, log)
         return Followers(
-            tuple(map(describe_follower, list_followers(connection, log.tenant))),
-            str(log.read_beginning(connection.fetch_all)),
+            tuple(
+                describe_follower(replace(one, bookmark=_shown(target, one.bookmark)))
+                for one in list_followers(connection, log.tenant)
+            ),
+            str(_shown(target, log.read_beginning(connection.fetch_all))),
             str(status.end),
             status.watermark,
             status.waiting.changes,
         )
+
+
+def _shown(target: Target, bookmark: Bookmark) -> Bookmark:
+    return bookmark if target.shows_values("") else replace(bookmark, key=b"")
 
 
 def describe_follower(status: FollowerStatus) -> ListedFollower:

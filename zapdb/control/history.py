@@ -31,6 +31,7 @@ from zapdb.control.records import (
     describe_record,
     key_to_plain,
     make_shape,
+    names_in,
     without_large,
 )
 from zapdb.control.target import Json, Target
@@ -205,7 +206,8 @@ def audit(
     for_text: bool = False,
 ) -> Iterator[AuditedChange]:
     """The changes of records and schemas after `since` up to `until`, newest first, at most
-    `limit`; only those by a principal, of a table, or of a field, if they are given."""
+    `limit`; only those by a principal, of a table, or of a field, if they are given. A caller who
+    may see some tables alone is told what stands under their names."""
     db = target.open_database()
     found = db.audit(
         since=_read_if_any(db, since),
@@ -214,7 +216,10 @@ def audit(
         table=table,
         field=field,
     )
-    return (_describe_entry(one, for_text=for_text) for one in islice(found, limit))
+    shown = target.only_shown(
+        found, lambda one: names_in(one.table, one.schema_before, one.schema_after)
+    )
+    return (_describe_entry(one, for_text=for_text) for one in islice(shown, limit))
 
 
 def _describe_entry(one: AuditEntry, *, for_text: bool) -> AuditedChange:
@@ -301,12 +306,14 @@ def get_versions(
     target: Target, table: str, key: tuple[str, ...], for_text: bool = False
 ) -> Iterator[RecordVersion]:
     """What each transaction made of a record, oldest first, also in dropped tables that had the
-    name; none of one that has not changed since the change log was switched on.
+    name; none of one that has not changed since the change log was switched on. A caller who may
+    see some tables alone is told of the versions under their names.
 
     Raises `RecordNotFound`.
     """
     db = target.open_database()
-    versions = list_named_versions(db._session, table, lambda schema: read_key(schema, key))
+    found = list_named_versions(db._session, table, lambda schema: read_key(schema, key))
+    versions = list(target.only_shown(found, lambda one: names_in(table, one.schema)))
     if not versions:
         descriptor = db._catalog.tables.get(table)
         if descriptor is None or not db.table(table).exists(*read_key(descriptor.schema, key)):
@@ -575,15 +582,21 @@ def diff_moments(
     for_text: bool = False,
 ) -> Iterator[ChangedSchema | ChangedRecord]:
     """The tables whose schemas differ between two moments, and then the records that do: the net
-    change. Only of some tables, if any are named."""
+    change. Only of some tables, if any are named; a caller who may see some alone is told of those
+    that had names of these at both moments."""
     db = target.open_database()
     moments = [read_named_moment(db, text) for text in (first, second)]
     schemas = [
         ChangedSchema(one.table, one.changes)
-        for one in db.diff_schemas(*moments)
+        for one in target.only_shown(
+            db.diff_schemas(*moments), lambda one: names_in(one.table, one.before, one.after)
+        )
         if not tables or {one.table, one.before and one.before.name} & set(tables)
     ]
-    found = db.diff(*moments, tables=tables or None)
+    found = target.only_shown(
+        db.diff(*moments, tables=tables or None),
+        lambda one: names_in(one.table, one.schema_before, one.schema_after),
+    )
     return _chain(schemas, found, for_text=for_text)
 
 

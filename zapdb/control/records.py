@@ -9,7 +9,7 @@ value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,6 +86,12 @@ def without_large(schema: TableSchema, record: Record) -> tuple[dict[str, Any], 
         else:
             shown[one.name] = to_plain(one, value)
     return shown, large
+
+
+def names_in(table: str | None, *schemas: TableSchema | None) -> Iterator[str | None]:
+    """The names that an entry of an answer has for its table, and that the records in it have."""
+    yield table
+    yield from (schema.name for schema in schemas if schema is not None)
 
 
 def key_to_plain(schema: TableSchema | None, key: tuple[Any, ...]) -> tuple[Any, ...]:

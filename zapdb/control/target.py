@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import (
@@ -51,6 +51,22 @@ class Target:
     open_database: Callable[[], Database]
     shows_values: Callable[[str], bool] = lambda table: True
     is_served: bool = False
+
+    def shows_values_of(self, *names: str | None) -> bool:
+        """Whether the caller may see what is told of a table under all of these names: those that
+        it had then, and has now. No name is that of no single table."""
+        return all(map(self.shows_values, {name or "" for name in names}))
+
+    def only_shown(
+        self, found: Iterable[A], names_of: Callable[[A], Iterable[str | None]]
+    ) -> Iterator[A]:
+        """Those entries of an answer that the caller may see, by the names that the table of each
+        has in it: a table that was asked for by one name may have had another, which a grant for
+        the first does not cover. It is asked for each entry: grants change while a stream is
+        read."""
+        return (
+            one for one in found if self.shows_values("") or self.shows_values_of(*names_of(one))
+        )
 
     def require_rows(self) -> None:
         """Raise `PendingMigrations` for a database that is empty or missing."""

@@ -23,6 +23,7 @@ from zapdb.catalog.row_kinds import KINDS, CatalogRow, Job
 from zapdb.errors import CatalogBehind, UnknownName, UsageError, ZapdbError
 from zapdb.limits import CATALOG_POLL_SECONDS, CATALOG_WAIT_SECONDS
 from zapdb.storage import Storage, TransactionMode
+from zapdb.tables.given_functions import require_no_coroutine
 
 logger = logging.getLogger("zapdb.catalog_watch")
 
@@ -238,7 +239,8 @@ class CatalogWatcher:
             for one in subscriptions:
                 if one in self._subscriptions and one.wants(change):
                     try:
-                        one.callback(change)
+                        made = one.callback(change)
+                        require_no_coroutine(made, one.callback, "on_catalog_change")
                     except BaseException:  # one that exits must not end the watch
                         logger.exception("a callback of on_catalog_change failed")
 

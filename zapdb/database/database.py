@@ -56,6 +56,7 @@ from zapdb.storage import TransactionMode
 from zapdb.storage.retries import Beaten, retry
 from zapdb.storage.transaction_owners import in_no_transaction
 from zapdb.tables.change_decoding import RecordChange, SchemaEvent
+from zapdb.tables.given_functions import require_no_coroutine, require_plain_function
 from zapdb.tables.session import Session
 
 T = TypeVar("T")
@@ -306,12 +307,7 @@ class Database(Access):
         retried, too. On PostgreSQL, a function that short transactions of others have beaten six
         times may go alone: others wait for it, if none of its tries took as long as 1 s.
         """
-        if not callable(function):
-            raise UsageError(
-                "run takes a function",
-                got=type(function).__name__,
-                hint="give the function, not its result: db.run(lambda tx: …)",
-            )
+        require_plain_function(function, "run", "db.run(lambda tx: …)")
         takes_handle, beaten = takes_argument(function), Beaten()
 
         def attempt() -> T:
@@ -324,7 +320,9 @@ class Database(Access):
                 beaten=beaten,
             )
             with beaten.measured(), block as handle:
-                return function(handle) if takes_handle else function()
+                made = function(handle) if takes_handle else function()
+                require_no_coroutine(made, function, "run")
+                return made
 
         if self._session.open_here() is not None:
             return attempt()
@@ -369,9 +367,10 @@ class Database(Access):
         "constraint"}`: the tenant's row has its position. It is called in its own thread, one
         change after the other, within about a second after it was made by any process, when this
         process works with it. An exception of the callback is logged. Raises `UnknownName` for a
-        kind.
+        kind, and `UsageError` for an async function, which `zapdb.aio` awaits.
         """
         self._storage.require_open()
+        require_plain_function(callback, "on_catalog_change", "db.on_catalog_change(tell)")
         chosen = (kinds,) if isinstance(kinds, str) else kinds
         tenant = None if all_tenants else self._session.catalog.tenant
         end = self._node_context.watcher.subscribe(callback, chosen, tenant)

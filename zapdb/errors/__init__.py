@@ -65,6 +65,7 @@
     │   ├── LeaseHeld                      another process holds the lease
     │   ├── RollbackInProgress             writes are refused until a rollback is finished
     │   ├── CatalogBehind (TimeoutError)   this process's catalog cache lacks a change
+    │   ├── CatalogRestored                the catalog never had a seq: a backup was restored
     │   ├── CatalogChangesPurged           the catalog's changes since a seq are not kept
     │   ├── ConnectionsBusy (TimeoutError) too many transactions are open in this process
     │   ├── TransactionConflict            serialization failure; run it again
@@ -149,6 +150,7 @@ from zapdb.errors.running_errors import (
     CatalogBehind,
     CatalogChanged,
     CatalogChangesPurged,
+    CatalogRestored,
     CommitUnknown,
     ConcurrencyError,
     ConnectionsBusy,
@@ -207,6 +209,7 @@ __all__ = [
     "CatalogBehind",
     "CatalogChanged",
     "CatalogChangesPurged",
+    "CatalogRestored",
     "ChangesPruned",
     "CheckViolation",
     "CommitUnknown",

@@ -31,6 +31,14 @@ class CatalogBehind(ConcurrencyError, TimeoutError):
     code = "concurrency.catalog_behind"
 
 
+class CatalogRestored(ConcurrencyError):
+    """The database never had a seq of the catalog: a backup was restored since, or it is another
+    one. What the seq stood for is not there."""
+
+    code = "concurrency.catalog_restored"
+    rpc_status = "FAILED_PRECONDITION"
+
+
 class CatalogChangesPurged(ConcurrencyError):
     """The catalog can't tell any more what changed since a seq: which rows were deleted is kept for
     a number of changes. Read the catalog anew, and go on from its seq."""

@@ -30,7 +30,6 @@ from zapdb.errors import ServiceUnreachable, UsageError
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
 from zapdb.service.client import connect as connect_here
-from zapdb.service.status import from_call
 from zapdb.tables.did_you_mean import told_for_tasks
 
 P = ParamSpec("P")
@@ -68,7 +67,7 @@ def remote_awaited(
         try:
             answer = await calls.begin(found, args, named)
         except grpc.RpcError as failed:
-            raise from_call(failed, str(calls.address)) from None
+            calls.fail(found, failed)
         except asyncio.CancelledError:
             _require_cancelled(calls)
             raise
@@ -92,7 +91,7 @@ def remote_iterated(
             async for message in begun:
                 yield calls.note(found, found.answer.read(message))
         except grpc.RpcError as failed:
-            raise from_call(failed, str(calls.address)) from None
+            calls.fail(found, failed)
         except asyncio.CancelledError:
             _require_cancelled(calls)
             raise

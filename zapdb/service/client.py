@@ -16,7 +16,7 @@ from copy import copy
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 import grpc
 import grpc.aio
@@ -35,7 +35,7 @@ from zapdb.control import (
 from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
 from zapdb.control.migrations import applying, comparing, planning, rolling_back
-from zapdb.errors import InvalidValue, UsageError
+from zapdb.errors import CatalogRestored, InvalidValue, ServiceUnreachable, UsageError
 from zapdb.limits import SERVICE_TIMEOUT_SECONDS_MAX
 from zapdb.migrations import SentDirectory
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
@@ -148,6 +148,17 @@ class Calls:
         )
         return made
 
+    def fail(self, method: Method, failed: grpc.RpcError) -> NoReturn:
+        """Raise what a failed call says. Raises `CatalogRestored` once: later calls go on from what
+        there is."""
+        error = from_call(failed, str(self.address))
+        if isinstance(error, CatalogRestored):
+            self._seen[0] = 0
+        if isinstance(error, ServiceUnreachable) and method.changes:
+            again = "" if self._key is None else "; a call with the same key tells it, too"
+            error.hint += f"; `{method.shown_by}` shows whether the call took effect{again}"
+        raise error from None
+
     def note(self, method: Method, answer: Any) -> Any:
         """Later calls see what this one has changed."""
         if method.changes:
@@ -235,7 +246,7 @@ class AnswerStream(Iterator[A]):
             if self._is_closed:  # by another thread, meanwhile
                 raise StopIteration from None
             self.close()
-            raise from_call(failed, str(self._calls.address)) from None
+            self._calls.fail(self._method, failed)
         except BaseException:  # also the end
             self.close()
             raise
@@ -277,7 +288,7 @@ class RemoteControl:
         try:
             answer = self.calls.begin(method, args, named)
         except grpc.RpcError as failed:
-            raise from_call(failed, str(self.calls.address)) from None
+            self.calls.fail(method, failed)
         return self.calls.note(method, method.answer.read(answer))
 
     def _stream(self, method: Method, args: Any, named: Any) -> AnswerStream[Any]:
@@ -286,12 +297,14 @@ class RemoteControl:
 
 @contextmanager
 def connected_control(
-    address: str, tenant_name: str, access: ServiceAccess | None = None
+    address: str, tenant_name: str, access: ServiceAccess | None = None, key: str | None = None
 ) -> Iterator[Control]:
-    """The methods of the service at an address, for one tenant."""
+    """The methods of the service at an address, for one tenant; `key` is the idempotency key of
+    what changes something."""
     found = ServiceAddress.read(address, access or ServiceAccess())
     with found.connect() as channel:
-        yield RemoteControl(Calls(found, channel, tenant_name))
+        calls = Calls(found, channel, tenant_name)
+        yield RemoteControl(calls if key is None else calls.with_key(key))
 
 
 class Methods:

@@ -52,15 +52,16 @@ class Method:
 
     `is_look_up`: the answer is that of the catalog as of one seq, and nothing else, so it is kept
     until the seq moves. `changes`: it changes something, so a repeated call with its idempotency
-    key is the same call. `shows_data`: its answer has values of records. `is_live`: each answer of
-    its stream is sent when it is there. A request that `concerns_all` tenants needs a grant for
-    all of them.
+    key is the same call, and `shown_by` is the command that shows what it may have changed.
+    `shows_data`: its answer has values of records; one that changes something has none, since such
+    answers are kept. `is_live`: each answer of its stream is sent when it is there. A request that
+    `concerns_all` tenants needs a grant for all of them.
     """
 
     function: Callable[..., Any]
     scope: Scope
     is_look_up: bool = False
-    changes: bool = False
+    shown_by: str = ""
     shows_data: bool = False
     is_live: bool = False
     concerns_all: Callable[[Any], bool] | None = None
@@ -152,6 +153,14 @@ class Method:
         found = getattr(request, name)
         return ((found,) if isinstance(found, str) else tuple(found)) if found else None
 
+    @property
+    def changes(self) -> bool:
+        return bool(self.shown_by)
+
+    def will_change(self, request: Any) -> bool:
+        """Whether a request changes something, and does not only ask what it would change."""
+        return self.changes and not getattr(request, "dry_run", False)
+
     @cached_property
     def _may_concern_all(self) -> bool:
         return OF_ALL_TENANTS in self.request_class.DESCRIPTOR.fields_by_name
@@ -201,6 +210,12 @@ def _is_of_the_database(request: Any) -> bool:
     return not request.scope.of_tenant
 
 
+REVISIONS: Final = "zapdb catalog revisions"
+PROCESSES: Final = "zapdb cluster status"
+SETTINGS: Final = "zapdb settings list"
+JOBS: Final = "zapdb jobs list --all"
+CHAIN: Final = "zapdb migrate status"
+
 METHODS: Final = (
     Method(catalog.list_tables, "catalog:read", is_look_up=True),
     Method(catalog.get_table, "catalog:read", is_look_up=True),
@@ -209,22 +224,26 @@ METHODS: Final = (
     Method(catalog.get_fingerprint_history, "catalog:read", is_look_up=True),
     Method(catalog.check_pin, "catalog:read"),
     Method(catalog.compare_revisions, "catalog:read"),
-    Method(catalog.prune_fingerprint_history, "catalog:admin", changes=True, is_long=_always),
+    Method(catalog.prune_fingerprint_history, "catalog:admin", shown_by=REVISIONS, is_long=_always),
     Method(catalog.list_calls, "catalog:admin"),
     Method(catalog.watch_catalog, "catalog:read"),
     Method(cluster.get_status, "cluster:read"),
     Method(cluster.list_nodes, "cluster:read"),
     Method(cluster.list_leases, "cluster:read"),
     Method(cluster.find_nodes, "cluster:read"),
-    Method(cluster.evict_nodes, "cluster:admin", changes=True),
-    Method(cluster.upgrade, "cluster:admin", changes=True),
-    Method(cluster.register, "cluster:join", changes=True),
+    Method(cluster.evict_nodes, "cluster:admin", shown_by=PROCESSES),
+    Method(cluster.upgrade, "cluster:admin", shown_by=PROCESSES),
+    Method(cluster.register, "cluster:join", shown_by=PROCESSES),
     Method(cluster.send_heartbeat, "cluster:join"),
-    Method(cluster.deregister, "cluster:join", changes=True),
+    Method(cluster.deregister, "cluster:join", shown_by=PROCESSES),
     Method(settings.list_settings, "catalog:read", is_look_up=True),
     Method(settings.get_setting, "catalog:read", is_look_up=True),
-    Method(settings.set_setting, "catalog:admin", changes=True, concerns_all=_is_of_the_database),
-    Method(settings.unset_setting, "catalog:admin", changes=True, concerns_all=_is_of_the_database),
+    Method(
+        settings.set_setting, "catalog:admin", shown_by=SETTINGS, concerns_all=_is_of_the_database
+    ),
+    Method(
+        settings.unset_setting, "catalog:admin", shown_by=SETTINGS, concerns_all=_is_of_the_database
+    ),
     Method(comparing.check, "migrate:plan"),
     Method(comparing.status, "migrate:plan"),
     Method(comparing.diff, "migrate:plan"),
@@ -232,11 +251,11 @@ METHODS: Final = (
     Method(listing.list_jobs, "jobs:read"),
     Method(showing.get_job, "jobs:read", is_long=_is_measured),
     Method(showing.watch_job, "jobs:read"),
-    Method(listing.pause_job, "jobs:control", changes=True),
-    Method(listing.resume_job, "jobs:control", changes=True),
-    Method(listing.cancel_job, "jobs:control", changes=True),
-    Method(listing.set_job_priority, "jobs:control", changes=True),
-    Method(listing.throttle_job, "jobs:control", changes=True),
+    Method(listing.pause_job, "jobs:control", shown_by=JOBS),
+    Method(listing.resume_job, "jobs:control", shown_by=JOBS),
+    Method(listing.cancel_job, "jobs:control", shown_by=JOBS),
+    Method(listing.set_job_priority, "jobs:control", shown_by=JOBS),
+    Method(listing.throttle_job, "jobs:control", shown_by=JOBS),
     Method(showing.get_conversion_status, "jobs:read", is_long=_always),
     Method(showing.get_reindex_status, "jobs:read"),
     Method(history.get_moments, "history:read"),
@@ -251,11 +270,11 @@ METHODS: Final = (
     Method(changes.get_status, "history:read"),
     Method(changes.get_followers, "history:read"),
     Method(changes.list_changes, "data:read", shows_data=True),
-    Method(applying.up, "migrate:apply", changes=True, is_live=True, concerns_all=_always),
+    Method(applying.up, "migrate:apply", shown_by=CHAIN, is_live=True, concerns_all=_always),
     Method(
         rolling_back.rollback,
         "migrate:apply",
-        changes=True,
+        shown_by=CHAIN,
         is_live=True,
         concerns_all=_always,
         is_long=_always,

@@ -22,7 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -40,12 +40,15 @@ from zapdb import aio
 from zapdb.aio.runtime import CallKind
 from zapdb.catalog import DEFAULT_TENANT_NAME, principal
 from zapdb.catalog.calls import KeyedRequest
+from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import NodeRow, TenantNameRow
+from zapdb.catalog.tenants import find_tenant_row
 from zapdb.control import Target, pace_of
 from zapdb.control.bounds import call_method
 from zapdb.errors import (
     AnswerTooLarge,
     CatalogBehind,
+    CatalogRestored,
     ConcurrencyError,
     InvalidValue,
     LeaseLost,
@@ -55,6 +58,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
+from zapdb.jobs.job import NAMED
 from zapdb.limits import (
     CATALOG_WAIT_SECONDS,
     IDEMPOTENCY_KEY_LENGTH_MAX,
@@ -69,6 +73,7 @@ from zapdb.limits import (
     SERVICE_POLL_SECONDS,
     SERVICE_REQUEST_SIZE_BYTES_MAX,
 )
+from zapdb.records.unreadable import UNREADABLE
 from zapdb.service.addresses import is_loopback, split_address
 from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
@@ -523,12 +528,13 @@ class Server:
     ) -> AsyncIterator[KnownAnswer]:
         """The answer to a request that has a key: that of the first time, if there was one, else
         the one that the block makes. That of a stream is its last message, which tells all."""
-        key = call.metadata.get(IDEMPOTENCY_KEY) if method.changes else None
+        key = call.metadata.get(IDEMPOTENCY_KEY) if method.will_change(request) else None
         if key is None:
             yield KnownAnswer()
             return
         assert call.caller is not None
-        keyed = KeyedRequest(call.caller.name, _checked_key(key), _hash(method, request))
+        hashed = _hash(method, request)
+        keyed = KeyedRequest(call.caller.name, _checked_key(key), hashed, method.shown_by)
         under_way = keyed.principal, keyed.key
         if under_way in self._keys_under_way:
             raise ConcurrencyError(
@@ -536,9 +542,9 @@ class Server:
             )
         self._keys_under_way.add(under_way)
         try:
-            known = KnownAnswer(
-                await self._do("task", lambda: self._in_catalog(self._begin, keyed))
-            )
+            begin = partial(self._begin, tenant=call.tenant)
+            keyed, answer = await self._do("task", lambda: self._in_catalog(begin, keyed))
+            known = KnownAnswer(answer)
             if known.answer is not None:
                 yield known
                 return
@@ -558,9 +564,15 @@ class Server:
         with self._db._storage.transaction(TransactionMode.CATALOG) as connection:
             return work(keyed, connection, *given)
 
-    def _begin(self, keyed: KeyedRequest, connection: Connection) -> bytes | None:
+    def _begin(
+        self, keyed: KeyedRequest, connection: Connection, *, tenant: str
+    ) -> tuple[KeyedRequest, bytes | None]:
+        """Begin a request. Of a tenant that was removed and made again, it is another one."""
+        with suppress(UnknownName):
+            number = find_tenant_row(connection, tenant).number
+            keyed = replace(keyed, sha256=hashlib.sha256(b"%d " % number + keyed.sha256).digest())
         owner = "" if self._db._node is None else self._db._node.id
-        return keyed.begin(connection, owner, self._db._storage.now_us(connection))
+        return keyed, keyed.begin(connection, owner, self._db._storage.now_us(connection))
 
     async def _look_up(
         self, method: Method, raw: bytes, make: Callable[[], tuple[bytes, ...]]
@@ -576,8 +588,21 @@ class Server:
         return made
 
     async def _see(self, seq: int) -> None:
-        """Wait until this process's catalog cache has a seq; raises `CatalogBehind`."""
+        """Wait until this process's catalog cache has a seq; raises `CatalogBehind`, and
+        `CatalogRestored` for one that the database never had."""
         watcher, ends = self._db._node_context.watcher, time.monotonic() + CATALOG_WAIT_SECONDS
+        storage = self._db._storage
+        if seq and (watcher.known is None or watcher.known.seq < seq) and not storage.read_only:
+            watcher.wake()
+            newest = await self._do("read", lambda: read_seq(storage.connection()))
+            if newest < seq:  # who knows it has it from a COMMIT; only a standby may be behind that
+                raise CatalogRestored(
+                    "the database never had this seq: a backup was restored, or it is another one",
+                    seq=seq,
+                    newest=newest,
+                    hint="see whether what you changed is there, and ask again without the seq; a "
+                    "client of zapdb has forgotten it now",
+                )
         while watcher.known is None or watcher.known.seq < seq:
             if time.monotonic() > ends:
                 raise CatalogBehind(
@@ -744,12 +769,23 @@ def _texts_in(value: Any) -> Iterator[str]:
             yield from _texts_in(part)
 
 
+def _without_hidden(call: IncomingCall, error: ZapdbError) -> ZapdbError:
+    """An error without what it tells of a record that can't be read, its key and its bytes, unless
+    the caller may see records of its table. No other error tells of a record that was not asked
+    for."""
+    table, caller = error.context.get("table", ""), call.caller
+    is_hidden = caller is not None and not caller.may_see(call.tenant, str(table))
+    if isinstance(error, UNREADABLE) and is_hidden:
+        error.context = {name: error.context[name] for name in NAMED if name in error.context}
+    return error
+
+
 async def _fail(call: IncomingCall, context: Context, error: BaseException) -> NoReturn:
     """End a call that failed. What is no error of zapdb's is a fault of the service: the log has
     it, and callers are told no more than that."""
     if isinstance(error, ZapdbError):
         call.status = error.rpc_status
-        await fail(context, error)
+        await fail(context, _without_hidden(call, error))
     if not isinstance(error, Exception):  # it was cancelled
         left = context.time_remaining()
         is_over = left is not None and left < DEADLINE_SLACK_SECONDS

@@ -509,4 +509,5 @@ REQUESTS = Table(
     Column("answer", LargeBinary),
     Column("expires_at", BigInteger, nullable=False),
 )
-"""Requests to services that have an idempotency key, and their answers once they are there."""
+"""Requests to services that have an idempotency key, and their answers once they are there. No
+such answer has values of records: an erasure does not look here."""

@@ -28,6 +28,7 @@ from zapdb.tables.generated_values import (
     has_whole_key,
     note_given,
 )
+from zapdb.tables.given_functions import require_no_coroutine, require_plain_function
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.indexes.predicates import Predicate
 from zapdb.tables.on_delete import apply_on_delete
@@ -125,15 +126,18 @@ class WritableTable(ReadableTable[R]):
 
         Inside `db.transaction()` all batches belong to it. If a batch fails, nothing of it is
         inserted, and earlier batches stay. After each batch, `progress` is called with the number
-        of records inserted so far; an exception from it ends the call.
+        of records inserted so far; an exception from it ends the call. (That of `zapdb.aio` may be
+        async.)
         """
         require_many(records, self.name, "insert_many")
+        if progress is not None:
+            require_plain_function(progress, "insert_many", "insert_many(…, progress=tell)")
         stream, inserted = iter(records), 0
         while batch := list(itertools.islice(stream, batch_records)):
             self._insert_batch(batch)
             inserted += len(batch)
             if progress is not None:
-                progress(inserted)
+                require_no_coroutine(progress(inserted), progress, "insert_many")
         return inserted
 
     def _insert_batch(self, batch: list[Mapping[str, Any]]) -> None:

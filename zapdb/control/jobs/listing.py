@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -129,16 +129,26 @@ def describe_job(
         "changed_at": job.changed_at,
         "changed_by": job.changed_by,
         "waits": waits,
-        "findings": show_findings(job, shows_values=target.shows_values(job.table_name)),
+        "findings": show_findings(job, shows_values=shows_records(target, catalog, job)),
         "doing": name_job(catalog, job).doing,
     }
 
 
+def shows_records(target: Target, catalog: TenantCatalog, job: Job) -> bool:
+    """Whether the caller may see records of a job's table: by the name that the job has for it, and
+    by its present one. What has none any more is for those who may see all."""
+    names = (t.schema.name for t in catalog.tables.values() if t.schema.number == job.table)
+    return target.shows_values_of(job.table_name, next(names, None))
+
+
 def show_findings(job: Job, *, shows_values: bool) -> tuple[ConstraintFinding, ...]:
     """What blocks a job; without examples of records, unless it may show values."""
-    if shows_values:
-        return job.findings
-    return tuple(structs.replace(finding, examples=()) for finding in job.findings)
+    return job.findings if shows_values else without_examples(job.findings)
+
+
+def without_examples(findings: Sequence[ConstraintFinding]) -> tuple[ConstraintFinding, ...]:
+    """How many records violate what, and not which."""
+    return tuple(structs.replace(finding, examples=()) for finding in findings)
 
 
 # --- changes -------------------------------------------------------------------------------------

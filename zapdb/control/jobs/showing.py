@@ -14,7 +14,7 @@ from zapdb.catalog.row_kinds import ConstraintFinding, Job
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.control.bounds import Between
-from zapdb.control.jobs.listing import JobSummary, describe_job, show_findings
+from zapdb.control.jobs.listing import JobSummary, describe_job, show_findings, shows_records
 from zapdb.control.target import Target, paced
 from zapdb.datasets import dataset_of
 from zapdb.jobs.job import read_progress
@@ -109,7 +109,7 @@ def get_job(
         seconds_left=None if left is None else round(left, 1),
         quarantine=tuple(
             UnreadableKey(one.key, one.reason, one.found_at, one.show(decode_key))
-            for one in (status.quarantine if target.shows_values(status.job.table_name) else ())
+            for one in (status.quarantine if shows_records(target, catalog, status.job) else ())
         ),
     )
 
@@ -257,7 +257,7 @@ def get_conversion_status(target: Target) -> ConversionStatus:
                 job.id,
                 job.kind,
                 job.table_name,
-                show_findings(job, shows_values=target.shows_values(job.table_name)),
+                show_findings(job, shows_values=shows_records(target, catalog, job)),
                 progress.quarantined,
                 name_job(catalog, job).doing,
             )

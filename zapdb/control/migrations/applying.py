@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
@@ -24,6 +24,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.tenants import find_tenant
 from zapdb.control.bounds import Between, Number
 from zapdb.control.job_runs import JobLook, JobOutcome, run_planned
+from zapdb.control.jobs.listing import without_examples
 from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, plan_files
 from zapdb.control.target import Target
 from zapdb.errors import ActivationPending, UsageError, ZapdbError
@@ -82,7 +83,12 @@ class TenantsUp:
 @dataclass(frozen=True, slots=True)
 class Up:
     """All that was done, and where the tenant is now; a process whose catalog cache has the seq
-    sees it. `all_tenants` is None if they were not migrated, too."""
+    sees it. `all_tenants` is None if they were not migrated, too.
+
+    Findings are without examples of records: a service keeps an answer for those who ask again, and
+    what is kept has no values, which an erasure would have to reach. The outcomes that were told
+    before it have them.
+    """
 
     position: int
     applied: tuple[Applied, ...]
@@ -205,7 +211,7 @@ def _answer(
     return Up(
         position,
         tuple(applied),
-        tuple(built),
+        tuple(replace(one, findings=without_examples(one.findings)) for one in built),
         others,
         read_seq(target.storage.connection()),
         catalog.chain.at(position).label if position else None,
