@@ -76,14 +76,14 @@ def test_no_relation_tells_of_another_tenant_or_of_a_process(workspace: Workspac
     db.admin.create_tenant("strangers")
     other = db.for_tenant("strangers")
     other.table("items").insert(id=1, title="theirs")
-    other.admin.set_setting("history_grace_seconds", "4711", tenant="strangers")
+    other.admin.set_setting("history_grace_seconds", "471147", tenant="strangers")
     other.jobs.list()
     workspace.write(2, ADD_COLOR, "drop_index: {table: items, index: by_size}")
     db.close()
     db = workspace.open()
     db.for_tenant("strangers").admin.run_jobs()
     node = db.admin.nodes()[0].node
-    for tenant, marks in (("default", ["strangers", "4711"]), ("strangers", ["default"])):
+    for tenant, marks in (("default", ["strangers", "471147"]), ("strangers", ["default"])):
         told = ""
         for relation in RELATIONS.values():
             if relation.name != "zapdb_fields":  # where `default` is a word

@@ -35,6 +35,8 @@ logger = logging.getLogger("zapdb.service")
 
 Do = Callable[[Callable[[], Any]], Awaitable[Any]]
 WRITTEN_AT_ONCE: Final = PAGE_CALLS
+CLOCK_NOISE_US: Final = 500_000
+"""A clock that seems to have gone back by less has not: its answer came late."""
 
 
 def is_logged(call: IncomingCall) -> bool:
@@ -75,11 +77,11 @@ class NotedCall:
             call.status,
         )
 
-    def row(self, id: bytes, now_us: int, here: float) -> LoggedCall:
-        """`now_us` is the time of the database when it is `here` by `time.perf_counter`."""
+    def row(self, id: bytes, offset_us: int) -> LoggedCall:
+        """The clock of the database is `offset_us` ahead of `time.perf_counter`."""
         return LoggedCall(
             id,
-            now_us - int((here - self.ended + self.seconds) * 1e6),
+            offset_us + int((self.ended - self.seconds) * 1e6),
             self.principal,
             self.method,
             self.tenant,
@@ -98,6 +100,8 @@ class CallLog:
         self._waiting = deque[NotedCall]()
         self._lost = 0
         self._pruned_at = -CALL_LOG_PRUNE_SECONDS
+        self._offset_us = 0
+        """How far the clock of the database is ahead of `time.perf_counter`."""
 
     def note(self, call: IncomingCall) -> None:
         """Take a call that has ended, on the event loop."""
@@ -134,9 +138,13 @@ class CallLog:
 
     def _write(self, batch: list[NotedCall]) -> None:
         with self._storage.transaction(TransactionMode.CATALOG) as connection:
-            now_us, here = self._storage.now_us(connection), time.perf_counter()
+            offset_us = self._storage.now_us(connection) - int(time.perf_counter() * 1e6)
+            # The answer takes a while to come, longer on a loaded machine: what was found before is
+            # nearer, and keeps the order of calls that are written at different times.
+            if not 0 <= self._offset_us - offset_us < CLOCK_NOISE_US:
+                self._offset_us = offset_us
             ids = make_many_uuid7(len(batch))
-            rows = [one.row(id, now_us, here) for id, one in zip(ids, batch, strict=True)]
+            rows = [one.row(id, self._offset_us) for id, one in zip(ids, batch, strict=True)]
             write_calls(connection, rows)
 
     def _prune(self) -> None:
