@@ -163,6 +163,32 @@ def test_a_preview_goes_on_when_its_files_are_applied(
         assert seen.table("orders").count() == 1
 
 
+def test_what_was_made_before_its_files_were_applied(
+    place: Workspace, preview: Callable[..., Any]
+) -> None:
+    """A table is found by its name; a query that holds a new field's number is made again."""
+    place.write(2, ADD_COLOR, ORDERS)
+    with preview() as seen:
+        items, orders = seen.table("items"), seen.table("orders")
+        held, all_items, all_orders = items.order_by("color"), items.order_by("id"), orders.where()
+        with place.open() as db:
+            db.table("orders").insert(id=1, item=1)
+        assert [one.id for one in all_orders] == [1]
+        assert orders.get(1).item == 1
+        assert len(list(all_items)) == 4
+        with pytest.raises(UnknownName, match="a field of the query was dropped"):
+            list(held)
+        assert len(list(items.order_by("color"))) == 4
+
+
+def test_metrics_are_those_of_now(place: Workspace, preview: Callable[..., Any]) -> None:
+    place.write(2, ORDERS)
+    with preview() as seen:
+        text = seen.admin.metrics()
+    assert 'table="items"' in text
+    assert 'table="orders"' not in text
+
+
 def test_other_files_with_the_same_numbers_end_it(
     place: Workspace, preview: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -316,6 +342,16 @@ def test_two_answers_are_compared(ask: Callable[..., Any]) -> None:
     only_then = ask("sql", "SELECT color FROM items", "--compare")
     assert only_then.status == 2
     assert "not on the tables as they are" in only_then.err
+
+
+def test_enums_are_compared_as_texts(place: Workspace) -> None:
+    place.write(2, "create_type: {type: tint, enum: [red, green]}")
+    place.write(3, "add_field: {table: items, field: {name: tint, type: tint, default: red}}")
+    place.open().close()
+    place.write(4, "alter_type: {type: tint, add: [{name: blue, back: red}]}")
+    given = ["-d", place.address, "-m", str(place.directory), "--preview", "--compare"]
+    found = run_here(["sql", "SELECT * FROM items", *given])
+    assert found.out == "the answer is the same\n", found
 
 
 def test_there_is_nothing_to_compare_without_a_preview(place: Workspace) -> None:

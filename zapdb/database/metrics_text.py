@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from zapdb import metrics as counted
 from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation.preview import PreviewCatalog
 from zapdb.catalog.cluster.leases import list_leases
 from zapdb.catalog.cluster.level import read_level
 from zapdb.catalog.cluster.nodes import list_nodes
@@ -199,7 +200,8 @@ def read_gauges(
 ) -> list[Gauge]:
     """Return the state of the database as of one moment."""
     with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
+        known = catalog.active if isinstance(catalog, PreviewCatalog) else catalog
+        catalog = load_tenant_catalog(connection, catalog.tenant, known)
         return list(_read(connection, catalog, cache_seq, count_records))
 
 

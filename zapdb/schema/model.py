@@ -168,7 +168,10 @@ class TableSchema:
         return None
 
     def field_numbered(self, number: int) -> Field:
-        return next(f for f in self.fields if f.number == number)
+        for found in self.fields:
+            if found.number == number:
+                return found
+        raise KeyError(number)  # no StopIteration, which would end who iterates
 
     def index_named(self, name: str) -> Index | None:
         return next((i for i in self.indexes if i.name == name), None)

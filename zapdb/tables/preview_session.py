@@ -10,6 +10,7 @@ from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.pinned_fingerprints import NO_PINS
 from zapdb.activation.preview import Preview, PreviewCatalog
 from zapdb.catalog.cache import CatalogCache
+from zapdb.migrations.operations.operation import PROVISIONAL
 from zapdb.storage import Connection, RecordStatements, Storage
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.session import Session
@@ -34,6 +35,15 @@ class PreviewSession(Session):
         active = known.active if isinstance(known, PreviewCatalog) else known
         found = super()._load_catalog(connection, active, cache)
         return known if found is active else self._preview.over(found)
+
+    def bind_numbered(self, number: int, name: str) -> BoundTable:
+        """A table that a file creates has another number once the file is applied."""
+        known = self._find_loaded().catalog
+        if number >= PROVISIONAL and all(
+            one.schema.number != number for one in known.tables.values()
+        ):
+            return self.bind_served(name)
+        return super().bind_numbered(number, name)
 
     def _make_bound(self, catalog: TenantCatalog, descriptor: TableDescriptor) -> BoundTable:
         number = descriptor.schema.number

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from zapdb.errors import Location
 from zapdb.expressions import (
@@ -43,6 +43,9 @@ from zapdb.values.json import dumps
 Reversibility = Literal["exact", "lossy"]
 Placed = TypeVar("Placed")
 
+PROVISIONAL: Final = 1 << 62
+"""The first of the numbers in migrations that are not stored."""
+
 
 class NumberAllocator:
     """Draws numbers for what is new, each kind from a counter of its own.
@@ -61,7 +64,7 @@ class NumberAllocator:
     def provisional(cls) -> NumberAllocator:
         """Return one that draws numbers to validate migrations that are not stored; they collide
         with no others."""
-        return cls(dict.fromkeys(("table", "field", "index", "type", "check"), 1 << 62))
+        return cls(dict.fromkeys(("table", "field", "index", "type", "check"), PROVISIONAL))
 
     def allocate(self, kind: Literal["table", "field", "index", "type", "check"]) -> int:
         number = self.following.get(kind, self.step)

@@ -20,7 +20,13 @@ from zapdb.tables.indexes import BoundTable, IndexMaintainer, build_keys
 from zapdb.tables.indexes.keys import INVERTED, NULL
 from zapdb.tables.indexes.ordering import TotalOrder
 from zapdb.tables.indexes.path_planning import QueryPlan
-from zapdb.tables.indexes.predicates import Matches, Predicate, comparisons_in, compile_predicate
+from zapdb.tables.indexes.predicates import (
+    Matches,
+    Predicate,
+    comparisons_in,
+    compile_predicate,
+    find_field,
+)
 from zapdb.tables.iteration import Iteration, Owed, Reached, begin_iteration
 from zapdb.tables.queries.cursors import QueryPlace
 from zapdb.tables.session import Session
@@ -95,6 +101,8 @@ class BoundPlan:
         """
         self.bound, plan = bound, self.plan
         self.index = self._find_index()
+        for order in plan.order.fields:
+            find_field(bound.adapter.schema, order.field, order.name)
         self.matches: Matches | None = None
         if plan.rechecked or plan.residual:
             self.matches = compile_predicate(plan.filter, bound.adapter.schema)

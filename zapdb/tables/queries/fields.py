@@ -465,7 +465,9 @@ def _declared_collation(table: TableSchema, field: Field) -> Collation:
     mine = {c.collation for c in components if c.field == field.number and c.collation}
     if len(mine) != 1:
         raise UsageError(
-            "the indexes on the field have several collations",
+            "the indexes on the field have several collations"
+            if mine
+            else "no index on the field has a collation",
             field=f"{table.name}.{field.name}",
             collations=", ".join(sorted(map(str, mine))) or "(none)",
             hint="name it: .collated('en'), or .collated('en', 'primary') == value",
