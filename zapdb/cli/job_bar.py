@@ -7,7 +7,7 @@ Without a terminal, what it waits for is a line on standard error, whenever that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -60,8 +60,9 @@ def closing_answers(answers: Iterator[A]) -> Iterator[Iterator[A]]:
     try:
         yield answers
     finally:
-        if isinstance(answers, Generator):
-            answers.close()
+        close = getattr(answers, "close", None)  # a generator's, or a stream's of a client
+        if close is not None:
+            close()
 
 
 @contextmanager
