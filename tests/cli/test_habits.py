@@ -94,7 +94,11 @@ def test_a_command_that_is_called_otherwise_elsewhere(
         ("migrate new", "'summary'", 'zapdb migrate new "Split the name"'),
         ("migrate new add a field", "(a field)", "in quotes: zapdb migrate new 'add a field'"),
         ("migrate new x --autogenerate", "--autogenerate", "--add-field people.fax:string? writes"),
-        ("data list people -m migrations", "no such option: -m", "leave it out: the command uses"),
+        (
+            "data put people id=1 -m migrations",
+            "no such option: -m",
+            "leave it out: the command uses",
+        ),
         ("data list people name=Ada", "(name=Ada)", "--where \"name == 'Ada'\""),
         ("data get people --id 7", "--id", "zapdb data get TABLE KEY"),
         ("sql select 1", "(1)", "in quotes: zapdb sql 'select 1'"),

@@ -276,7 +276,7 @@ def test_a_stream_shows_what_its_principal_may_see_by_now(service: Served) -> No
         request=SimpleNamespace(read=lambda request: {}),
     )
     _current.set(call)
-    target = service.server._start(method, BY_PATH[path].request_class())
+    target = service.server._start(method, BY_PATH[path].request_class(), call)
     assert target.shows_values("items")
     kept, guard._keys = guard._keys, None
     guard._anybody = Principal("ci", (Grant(EVERY_TENANT, frozenset({"jobs:read"})),))

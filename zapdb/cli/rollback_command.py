@@ -85,6 +85,7 @@ def migrate_rollback_command(
             return EXIT_ERROR
         digests = tuple(step.digest for step in plan.steps)
         shown = _Shown(output)
+        shown.says_nothing = not plan.steps
         if is_by_spark:
             with options.connected() as storage:
                 runs_on.prepare(storage)  # before writes are refused
@@ -143,6 +144,8 @@ class _Shown:
         self._bar = ExitStack()
         self._job: str | None = None
         self._is_begun = False
+        self.says_nothing = False
+        """Whether it was said before that there is nothing to roll back."""
 
     def __enter__(self) -> _Shown:
         return self
@@ -190,7 +193,7 @@ class _Shown:
                 if not self._rolled_back:  # of a repeated call, whose answer comes alone
                     for step in event.rolled_back:
                         self._write_done(step)
-                if not event.rolled_back:
+                if not (event.rolled_back or self.says_nothing):
                     self._output.write("nothing to roll back")
 
     def _write_done(self, step: RolledBackStep) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,8 @@ from zapdb.service.keys import require_private
 
 PORT: Final = 7427
 PORT_MAX: Final = 65_535
+TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*", re.ASCII)
+"""What a bearer token consists of (RFC 6750)."""
 ERROR_SIZE_BYTES_MAX: Final = 1024 * 1024
 """What may be told of an error: up to 50 violations of a migration file, with their lines."""
 OPTIONS: Final = (
@@ -79,14 +82,15 @@ class ServiceAccess:
 
     def find_token(self) -> str | None:
         """The token that is given, or in the file, or in ZAPDB_TOKEN; raises `UsageError` for a
-        file that others can read."""
+        file that others can read, and for what is no token."""
         if self.token is not None:
-            return self.token
+            return _checked_token(self.token, "the argument `token`")
         if self.token_file is not None:
             require_private(self.token_file, "token file")
-            # What is no text is no token either, and is refused as such.
-            return self.token_file.read_bytes().decode("utf-8", "replace").strip()
-        return os.environ.get("ZAPDB_TOKEN", "").strip() or None
+            text = self.token_file.read_bytes().decode("utf-8", "replace").strip()
+            return _checked_token(text, str(self.token_file))
+        text = os.environ.get("ZAPDB_TOKEN", "").strip()
+        return _checked_token(text, "ZAPDB_TOKEN") if text else None
 
     @property
     def has_files(self) -> bool:
@@ -105,6 +109,14 @@ class ServiceAccess:
             for path in (self.tls_ca, self.tls_key, self.tls_cert)
         )
         return grpc.ssl_channel_credentials(ca, key, certificate)
+
+
+def _checked_token(text: str, place: str) -> str:
+    if not TOKEN.fullmatch(text):  # it is not shown
+        raise UsageError(
+            "this is no token", place=place, hint="`zapdb token issue` prints one, on one line"
+        )
+    return text
 
 
 @dataclass(frozen=True, slots=True)
