@@ -655,9 +655,10 @@ class Server:
                 await self._do(kind, close)
 
     async def _find_tenant_row(self, name: str) -> TenantNameRow | None:
-        """None if there is no such tenant; one that was made just now is waited for."""
+        """None if there is no such tenant; one that was made just now is waited for, and so is the
+        cache of a service that has just begun."""
         found = self._tenant_row(name)
-        if found is None and self._known is not None:
+        if found is None:
             await self._see_all()
             found = self._tenant_row(name)
         return found
