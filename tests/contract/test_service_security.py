@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.contract.tables import ITEMS
 from tests.services import ALL, Authority, Served, bearer, make_keys, served, token_for
-from tests.support import Workspace
+from tests.support import Workspace, wait_until
 from zapdb.errors import NotAllowed, NotAuthenticated, UsageError
 from zapdb.service import keys
 from zapdb.service.certificates import Certificates
@@ -30,11 +30,6 @@ from zapdb.service.server import Listening
 from zapdb.service.status import DETAILS, from_call
 
 LIST = "/zapdb.v1.Catalog/ListTables"
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    return make_keys(tmp_path)
 
 
 @pytest.fixture
@@ -198,7 +193,7 @@ def test_every_method_needs_its_scope_for_its_tenant(
         with grpc.insecure_channel(service.address) as channel:
             if method.is_stream:
                 begun = channel.unary_stream(method.path)(request, metadata=bearer(token))
-                act = lambda: list(begun)
+                act = lambda: next(begun, None)  # refused before the first; a watch has no end
             else:
                 unary = channel.unary_unary(method.path)
                 act = lambda: unary(request, metadata=bearer(token))
@@ -298,11 +293,6 @@ def test_keys_change_while_the_service_runs(service: Served, key_file: Path) -> 
     key_file.write_text("{")  # half written: the keys stay
     time.sleep(1.5)
     assert status_of(service.address, LIST, new) == "OK"
-
-
-def wait_until(is_so: Any) -> None:
-    while not is_so():
-        time.sleep(0.05)
 
 
 def test_public_halves_verify_and_sign_nothing(key_file: Path, tmp_path: Path) -> None:
