@@ -482,7 +482,9 @@ def dead_process() -> int:
     return ended.pid
 
 
-def wait_until(holds: Callable[[], object], what: str, pause_seconds: float = 0.003) -> None:
+def wait_until(
+    holds: Callable[[], object], what: str = "it holds", pause_seconds: float = 0.003
+) -> None:
     """Wait for a state, however long that takes on a loaded machine. A look that costs the machine
     more than a moment wants a longer pause."""
     deadline = time.monotonic() + GUARD_SECONDS

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -26,6 +27,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     module = metafunc.module.__name__.rpartition(".")[2]
     if len(CODECS) > 1 and (forms.is_long or module in SHARE):
         metafunc.parametrize("contract_codec", CODECS, indirect=True, scope="module")
+
+
+@pytest.fixture
+def key_file(tmp_path: Path) -> Path:
+    """The key file of a service, with one key."""
+    from tests.services import make_keys  # grpc, which no other test needs
+
+    return make_keys(tmp_path)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -26,8 +26,8 @@ import zapdb
 import zapdb.aio
 from tests import processes
 from tests.contract.tables import ITEMS
-from tests.services import Served, bearer, make_keys, served, token_for
-from tests.support import Workspace
+from tests.services import Served, bearer, served, token_for
+from tests.support import Workspace, wait_until
 from zapdb.errors import NotAuthenticated, RequestTooLarge, UsageError
 from zapdb.limits import SERVICE_PLAIN_REQUEST_SIZE_BYTES_MAX
 from zapdb.service import keys
@@ -39,11 +39,6 @@ from zapdb.storage import TransactionMode
 LIST_TABLES = "/zapdb.v1.Catalog/ListTables"
 WAIT_SECONDS = 60
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    return make_keys(tmp_path)
 
 
 @pytest.fixture
@@ -63,13 +58,6 @@ def unknown_field(size_bytes: int, text: bytes = b"x") -> bytes:
         left >>= 7
     length.append(left)
     return b"\xc2\x3e" + bytes(length) + text.ljust(size_bytes, b"x")
-
-
-def wait_until(is_so: Any) -> None:
-    ends = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 # Memory

@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ import zapdb
 import zapdb.aio
 from tests.contract.tables import ITEMS
 from tests.relay import Upstream, relay
-from tests.services import Served, bearer, make_keys, served, serving_process, token_for
-from tests.support import GUARD_SECONDS, Workspace
+from tests.services import Served, bearer, served, serving_process, token_for
+from tests.support import GUARD_SECONDS, Workspace, wait_until
 from zapdb.catalog import cache
 from zapdb.catalog.calls import LoggedCall, write_calls
 from zapdb.control import catalog, pace_of
@@ -55,15 +55,9 @@ from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.identifiers import make_uuid7
 
 MANY = 20_000
-WAIT_SECONDS = 60
 LONG_NAME = "x" * 250
 LIST_TABLES = "/zapdb.v1.Catalog/ListTables"
 LIST_CALLS = "/zapdb.v1.Catalog/ListCalls"
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    return make_keys(tmp_path)
 
 
 @pytest.fixture
@@ -91,13 +85,6 @@ def fill_call_log(storage: Storage, tenant: str = "default", count: int = MANY) 
     for begin in range(0, count, 1_000):
         with storage.transaction(TransactionMode.CATALOG) as connection:
             write_calls(connection, calls[begin : begin + 1_000])
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    ends = time.monotonic() + WAIT_SECONDS
-    while not is_so():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 # Streams

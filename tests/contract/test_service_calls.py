@@ -15,7 +15,7 @@ import pytest
 import zapdb
 from tests.cli.program import run_here
 from tests.contract.tables import ADD_COLOR, ITEMS
-from tests.services import ALL, Served, bearer, make_keys, served, token_for
+from tests.services import ALL, Served, bearer, served, token_for
 from tests.support import Workspace
 from zapdb.catalog import calls
 from zapdb.catalog.calls import KeyedRequest, LoggedCall, prune_calls, read_calls, write_calls
@@ -40,11 +40,6 @@ from zapdb.storage import Storage, TransactionMode
 from zapdb.storage.identifiers import make_uuid7
 
 READS = frozenset({"data:read", "catalog:read"})
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    return make_keys(tmp_path)
 
 
 @pytest.fixture

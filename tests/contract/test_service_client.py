@@ -16,7 +16,7 @@ import zapdb
 import zapdb.aio
 from tests.cli.program import run_here
 from tests.contract.tables import ADD_COLOR, ITEMS
-from tests.services import Authority, Served, make_keys, served, token_for
+from tests.services import Authority, Served, served, token_for
 from tests.support import Workspace
 from zapdb.cli.served_commands import list_served_commands
 from zapdb.control import catalog
@@ -36,11 +36,6 @@ from zapdb.service import aio_client, client, server
 from zapdb.service.certificates import Certificates
 from zapdb.service.methods import METHODS, Method
 from zapdb.service.principals import Grant
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    return make_keys(tmp_path)
 
 
 @pytest.fixture

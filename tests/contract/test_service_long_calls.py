@@ -15,7 +15,7 @@ import pytest
 
 import zapdb
 from tests.contract.tables import ITEMS
-from tests.services import Served, bearer, make_keys, served, token_for
+from tests.services import Served, bearer, served, token_for
 from tests.support import GUARD_SECONDS, Workspace, wait_until
 from zapdb.control.migrations.comparing import check
 from zapdb.control.settings import SettingScope
@@ -28,11 +28,6 @@ from zapdb.service.methods import BY_FUNCTION
 from zapdb.service.principals import Grant
 
 MEBIBYTE = 1024 * 1024
-
-
-@pytest.fixture
-def key_file(tmp_path: Path) -> Path:
-    return make_keys(tmp_path)
 
 
 @pytest.fixture

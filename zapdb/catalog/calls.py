@@ -106,8 +106,8 @@ def prune_calls(connection: Connection, retention_seconds: int, now_us: int) -> 
     """Delete what the call log keeps no longer, by age (0: for good) and by number; and requests
     that are known no longer.
 
-    Beyond the number, refused calls go first: whoever has a token may be refused as often as they
-    like, and pushes out nothing but refusals by it.
+    Beyond the number, refused calls go first: a principal that is refused again and again pushes
+    out nothing but refusals.
     """
     if retention_seconds:
         oldest = now_us - retention_seconds * US

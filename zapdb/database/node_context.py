@@ -12,9 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from zapdb.activation import TenantCatalog, load_tenant_catalog, schema_history_recovery
+from zapdb.activation import (
+    TableDescriptor,
+    TenantCatalog,
+    load_tenant_catalog,
+    schema_history_recovery,
+)
 from zapdb.activation.file_comparison import compare_files
-from zapdb.activation.pinned_fingerprints import Pins
+from zapdb.activation.pinned_fingerprints import NO_PINS, Pins
 from zapdb.activation.preview import Preview, PreviewCatalog
 from zapdb.activation.served_schema import require_active, require_served
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
@@ -25,6 +30,7 @@ from zapdb.activation.up import (
     migrate_up,
     require_no_ongoing_rollback,
 )
+from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.stored_settings import read_settings
@@ -39,8 +45,9 @@ from zapdb.errors import (
 )
 from zapdb.jobs.index_rebuilding import list_rebuilds, rebuild_when_opening
 from zapdb.migrations import MigrationFile, NumberAllocator, list_files, resolve_files
-from zapdb.storage import Storage, TransactionMode
-from zapdb.tables.preview_session import PreviewSession
+from zapdb.migrations.operations.operation import PROVISIONAL
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.tables.indexes import BoundTable
 from zapdb.tables.session import Session
 
 Apply = Literal["never", "auto"]
@@ -62,6 +69,47 @@ class MigrationFiles:
     @property
     def end(self) -> int:
         return self.migrations[-1].number if self.migrations else 0
+
+
+class PreviewSession(Session):
+    """The session of a preview: reads records of now by the schema that files would lead to.
+
+    It writes nothing. Whenever the catalog changes, the files are laid over the new one. `active`
+    is the tenant catalog as it is.
+    """
+
+    shows_catalog = False
+    has_revisions = False
+    is_preview = True
+
+    def __init__(
+        self, storage: Storage, active: TenantCatalog, preview: Preview, served_position: int
+    ) -> None:
+        self._preview = preview
+        super().__init__(storage, preview.over(active), None, served_position, NO_PINS)
+
+    def _load_catalog(
+        self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
+    ) -> TenantCatalog:
+        active = known.active if isinstance(known, PreviewCatalog) else known
+        found = super()._load_catalog(connection, active, cache)
+        return known if found is active else self._preview.over(found)
+
+    def bind_numbered(self, number: int, name: str) -> BoundTable:
+        """A table that a file creates has another number once the file is applied."""
+        known = self._find_loaded().catalog
+        if number >= PROVISIONAL and all(
+            one.schema.number != number for one in known.tables.values()
+        ):
+            return self.bind_served(name)
+        return super().bind_numbered(number, name)
+
+    def _make_bound(self, catalog: TenantCatalog, descriptor: TableDescriptor) -> BoundTable:
+        number = descriptor.schema.number
+        if isinstance(catalog, PreviewCatalog) and number in catalog.created:
+            nothing = RecordStatements.of_no_table(self.storage, number, catalog.tenant)
+            return BoundTable(self.storage, catalog, descriptor, self.served_position, nothing)
+        return super()._make_bound(catalog, descriptor)
 
 
 @dataclass(frozen=True, slots=True)

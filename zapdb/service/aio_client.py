@@ -80,8 +80,8 @@ def remote_awaited(
 def remote_iterated(
     method: Callable[Concatenate[Target, P], Iterator[A]],
 ) -> Callable[Concatenate[AsyncMethods, P], AsyncGenerator[A]]:
-    """The method of the control plane that answers with a stream, for `async for`; whoever stops
-    before its end closes it, by `contextlib.aclosing`."""
+    """The method of the control plane that answers with a stream, for `async for`; a caller that
+    stops before its end closes it, by `contextlib.aclosing`."""
 
     @wraps(method)
     async def call(of: AsyncMethods, /, *args: P.args, **named: P.kwargs) -> AsyncGenerator[A]:

@@ -227,8 +227,9 @@ class AnswerStream(Iterator[A]):
     """The answers of one call, as they come: an iterator, and a context manager.
 
     The call ends with the last answer, with an error, when the stream is closed or dropped, and
-    with its client; then the service ends what it does for it, too. So whoever stops before the
-    end closes the stream, from any thread: one that waits for an answer then has come to the end.
+    with its client; then the service ends what it does for it, too. So a caller that stops before
+    the end closes the stream, from any thread: one that waits for an answer then has come to the
+    end.
     """
 
     def __init__(self, calls: Calls, method: Method, begun: Any) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -54,14 +54,17 @@ from zapdb.errors import (
     LeaseLost,
     MigrationLimitExceeded,
     RequestTooLarge,
+    ServiceBusy,
     UnknownName,
     UsageError,
     ZapdbError,
 )
 from zapdb.jobs.job import NAMED
 from zapdb.limits import (
+    ASYNC_LONG_CALLS,
     CATALOG_WAIT_SECONDS,
     IDEMPOTENCY_KEY_LENGTH_MAX,
+    LONG_CALLS_OF_ONE_MAX,
     SENT_FILES_SECONDS,
     SERVICE_ANSWER_SIZE_BYTES_MAX,
     SERVICE_ANSWERS_KEPT_MAX,
@@ -79,7 +82,6 @@ from zapdb.service.call_log import CallLog
 from zapdb.service.certificates import Certificates
 from zapdb.service.guard import Guard, IncomingCall, incoming_call
 from zapdb.service.keys import KeyFile
-from zapdb.service.long_calls import LongCalls
 from zapdb.service.methods import IDEMPOTENCY_KEY, METHODS, Method
 from zapdb.service.metrics_endpoint import serving_metrics
 from zapdb.service.principals import EVERY_TENANT, SCOPES, Grant, Principal
@@ -221,6 +223,40 @@ class _Handlers(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         return self._by_path.get(handler_call_details.method)
+
+
+class LongCalls:
+    """The places of calls that may take minutes: about migration files, rolling back, measuring.
+
+    They have workers of their own, so look-ups, streams, job control and heartbeats wait for none
+    of them. A call has its place before its files are received: so it is bounded, too, how many
+    files are in memory. One principal has a part of the places, and is refused beyond it; those of
+    several principals wait for each other, in their order.
+    """
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(ASYNC_LONG_CALLS)
+        self._under_way = Counter[str]()
+        """How many calls each principal has, those that wait for a place included."""
+
+    @asynccontextmanager
+    async def place(self, principal: str) -> AsyncIterator[None]:
+        """Have a place in the block; raises `ServiceBusy`."""
+        if self._under_way[principal] >= LONG_CALLS_OF_ONE_MAX:
+            raise ServiceBusy(
+                "the principal has too many long calls under way",
+                principal=principal,
+                most=LONG_CALLS_OF_ONE_MAX,
+                hint="ask again when one of them has ended",
+            )
+        self._under_way[principal] += 1
+        try:
+            async with self._places:
+                yield
+        finally:
+            self._under_way[principal] -= 1
+            if not self._under_way[principal]:
+                del self._under_way[principal]
 
 
 class Server:
@@ -753,7 +789,7 @@ def _require_texts(method: Method, request: Any) -> None:
     for field, value in request.ListFields():
         if field.name != method.sent and any("\0" in text for text in _texts_in(value)):
             raise InvalidValue(
-                "a text of the request contains NUL", method=method.path, field=field.name
+                "a text of the request contains NUL", method=method.path, parameter=field.name
             )
 
 
