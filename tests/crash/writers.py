@@ -122,13 +122,12 @@ class Writers:
 def writing(place: Workspace, notes: Path, seed: int) -> Iterator[Writers]:
     command = [sys.executable, "-m", "tests.crash.writers"]
     command += [place.address, str(place.directory), str(notes), str(seed)]
-    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, text=True)
-    try:
-        yield Writers(process, notes)
-    finally:
-        if is_running(process.pid):
-            process.kill()
-            process.wait()
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, text=True) as process:
+        try:
+            yield Writers(process, notes)
+        finally:
+            if is_running(process.pid):
+                process.kill()
 
 
 if __name__ == "__main__":

@@ -250,6 +250,22 @@ def test_a_master_that_is_not_there_is_told_before_writes_are_refused(
         db.table("people").insert(id=1, name="Ada", extra=None)
 
 
+def test_rule_13_a_command_rolls_back_on_spark(workspace, spark, capsys):
+    workspace.write(1, PEOPLE)
+    with workspace.open() as db:
+        db.table("people").insert_many({"id": at, "name": "Ada", "extra": at} for at in range(20))
+    workspace.write(2, "drop_field: {table: people, field: extra, restore: {value: 7}}")
+    with workspace.open() as db:
+        db.admin.run_jobs()
+    workspace.remove(2)
+    words = ("--engine", "spark", "--master", spark.sparkContext.master)
+    assert run_program(["migrate", "rollback", "--yes", "-d", workspace.address, *words]) == 0
+    assert "rolled back 0002_test: 20 records" in capsys.readouterr().out
+    with workspace.open() as db:
+        assert {person.extra for person in db.table("people").scan()} == {7}
+        assert [report.problems for report in db.admin.verify()] == [()]
+
+
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_32_a_cluster_is_refused_for_a_file(workspace, spark):
     db = load(workspace)

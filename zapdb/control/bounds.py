@@ -53,7 +53,7 @@ def call_method(
 ) -> A:
     """Call a method of the control plane; raises `InvalidValue` for arguments out of bounds."""
     given = _signature(method).bind(target, *args, **named).arguments if args else named
-    for name, check in _checks(method).items():
+    for name, check in checks_of(method).items():
         if name in given:
             check(name, given[name])
     return method(target, *args, **named)
@@ -65,7 +65,8 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
 
 
 @cache
-def _checks(method: Callable[..., Any]) -> Mapping[str, Check]:
+def checks_of(method: Callable[..., Any]) -> Mapping[str, Check]:
+    """What is checked of the arguments of a method, by the names of its parameters."""
     hints = typing.get_type_hints(method, include_extras=True)
     found = {name: _check_of(hints[name]) for name in list(_signature(method).parameters)[1:]}
     return {name: check for name, check in found.items() if check is not None}

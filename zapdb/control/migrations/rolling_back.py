@@ -85,11 +85,14 @@ RollbackEvent = RollbackPlan | RollbackMark | JobLook | RollbackHeld | RolledBac
 """What `rollback` tells while it works; the last one is the answer, the first one the plan."""
 
 
+Digests = Annotated[Sequence[str], Between(0, MIGRATIONS_MAX)]
+
+
 def rollback(
     target: Target,
     to: Number | None = None,
     evict: bool = False,
-    digests: Annotated[Sequence[str], Between(0, MIGRATIONS_MAX)] = (),
+    digests: Digests = (),
     workers: Annotated[int, Between(1, JOB_WORKERS_MAX)] | None = None,
     dry_run: bool = False,
 ) -> Iterator[RollbackEvent]:
@@ -105,7 +108,7 @@ def rollback(
     `UsageError`, also while live processes use a migration, unless they are to be evicted
     (`evict`).
     """
-    choice = RollbackChoice(to, evict, tuple(digests), dry_run)
+    choice = RollbackChoice(to, evict, digests, dry_run)
     return run_rollback(target, choice, partial(run_here, workers=workers))
 
 
@@ -113,9 +116,9 @@ def rollback(
 class RollbackChoice:
     """What `rollback` is asked."""
 
-    to: int | None = None
+    to: Number | None = None
     evict: bool = False
-    digests: tuple[str, ...] = ()
+    digests: Digests = ()
     dry_run: bool = False
 
 
@@ -191,12 +194,12 @@ def _describe_step(step: RollbackStep) -> PreviewedRollback:
     )
 
 
-def _list_confirmed(plan: RollbackPlan, digests: tuple[str, ...]) -> Sequence[PreviewedRollback]:
+def _list_confirmed(plan: RollbackPlan, digests: Sequence[str]) -> Sequence[PreviewedRollback]:
     """The steps of the plan that were confirmed; raises `ConcurrencyError` if others come first."""
     if not digests:
         return plan.steps
     steps = plan.steps[: len(digests)]
-    if tuple(step.digest for step in steps) != digests:
+    if [step.digest for step in steps] != [*digests]:
         raise ConcurrencyError(
             "a newer migration was stored in the meantime",
             found=plan.steps[0].label if plan.steps else "(none)",
