@@ -35,12 +35,13 @@ from zapdb.expressions.tree import (
     Name,
     Negate,
 )
-from zapdb.migrations import Chain, NumberAllocator, resolve
+from zapdb.migrations import Chain, NumberAllocator, read_stored, resolve
 from zapdb.migrations.canonical_migration import to_structure
 from zapdb.migrations.document import DocumentText, read_document
 from zapdb.migrations.operations.constraints import checks_on, nested_types
 from zapdb.migrations.operations.definitions import TypeDefinition
 from zapdb.migrations.parsed_migration import parse_document
+from zapdb.records import Layout
 from zapdb.schema import (
     NO_DEFAULT,
     Field,
@@ -1159,3 +1160,26 @@ def chains(draw: st.DrawFn, migrations_max: int = 5, *, archives: bool = False) 
                 break  # what comes back goes again in another migration only
         chain = extend(chain, document_of(operations), numbers)
     return chain
+
+
+def check_cells(chain: Chain) -> None:
+    """Each migration of a chain leaves the cells of a table as they were if, and only if, its
+    records keep all their bytes both ways; and cells are no others' cells or numbers."""
+    for migration in chain.migrations:
+        for table in migration.after:
+            fields = [*table.fields, *(archived.field for archived in table.archived)]
+            cells = [field.cell for field in fields]
+            assert len({*cells}) == len(cells)
+            assert {cell for cell, f in zip(cells, fields, strict=True) if cell != f.number} <= {
+                number for m in chain.migrations for number in m.drawn.get("field", ())
+            } - {f.number for f in fields}
+            before = migration.before.table_active_or_archived(table.number)
+            if before is None or before == table:
+                continue
+            plans = migration.conversion_up(table.number), migration.conversion_down(table.number)
+            is_same = Layout.of(before) == Layout.of(table) and all(p.is_identity for p in plans)
+            assert (before.cells == table.cells) == is_same
+        read = read_stored(
+            migration.structure, migration.name, "", migration.drawn, migration.before
+        )
+        assert read.after == migration.after

@@ -9,7 +9,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0030"
+revision = "0031"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -111,8 +111,9 @@ def upgrade() -> None:
     op.create_table(
         "zapdb_archives",
         sa.Column("tenant", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("field", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("table_number", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("key", sa.LargeBinary, primary_key=True),
+        sa.Column("cell", sa.BigInteger, primary_key=True, autoincrement=False),
         sa.Column("value", sa.LargeBinary, nullable=False),
     )
     op.create_table(

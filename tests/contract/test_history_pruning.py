@@ -147,7 +147,7 @@ def test_rule_31_what_says_that_a_field_was_archived_stays_as_long_as_its_values
     up(base, 5, "restore_field: {table: items, field: note, archived_by: 4}")
     convert(base)
     base.execute(  # as if the sweep had not come to it yet
-        "INSERT INTO zapdb_archives SELECT 1, 4, key, ? FROM zapdb_records_1", (b"",)
+        "INSERT INTO zapdb_archives SELECT 1, 1, key, 4, ? FROM zapdb_records_1", (b"",)
     )
     assert {requirement.revision for requirement in plan(base, keep_last=1).required_by} == {
         1,

@@ -31,7 +31,7 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.service.call_log import NotedCall
+from zapdb.service.call_log import CLOCK_NOISE_US, NotedCall
 from zapdb.service.client import Client
 from zapdb.service.guard import IncomingCall
 from zapdb.service.methods import METHODS
@@ -93,7 +93,9 @@ def test_what_changed_or_read_or_was_refused_is_logged(
         ("admin", "PruneFingerprintHistory", "FAILED_PRECONDITION"),
     ]
     assert [call.tables for call in found] == [("items",)] * 3 + [()]
-    assert all(now <= call.called_at and call.duration_us > 0 for call in found)
+    # The service knows the database's clock as well as its answers are quick.
+    assert all(now - CLOCK_NOISE_US <= call.called_at for call in found)
+    assert all(call.duration_us > 0 for call in found)
     assert [call.principal for call in logged(service, workspace, "acme")] == ["admin"]
 
 

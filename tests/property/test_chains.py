@@ -23,6 +23,7 @@ from tests.oracle import Kept, convert_kept
 from tests.strategies import (
     SIMPLE_TYPES,
     chains,
+    check_cells,
     damage,
     document_of,
     extend,
@@ -88,6 +89,19 @@ def spans(chain: Chain) -> list[tuple[int, range]]:
         found.append((number, range(there[0], there[-1] + 1)))
         assert list(found[-1][1]) == there
     return found
+
+
+@moderate
+@given(chains(archives=True))
+def test_rule_01_tables_with_the_same_cells_have_records_of_the_same_bytes(chain: Chain) -> None:
+    check_cells(chain)
+    for number, there in spans(chain):
+        for earlier, later in itertools.combinations(there, 2):
+            tables = [chain.table_at(at, number) for at in (earlier, later)]
+            if tables[0].cells == tables[1].cells:
+                assert Layout.of(tables[0]) == Layout.of(tables[1])
+                for way in ((earlier, later), (later, earlier)):
+                    assert chain.conversion_plan(number, *way).is_identity
 
 
 def table_at(chain: Chain, position: int, number: int) -> TableSchema:

@@ -26,7 +26,7 @@ from zapdb.catalog.schema_events import append_position_event
 from zapdb.catalog.schema_history import format_to_write
 from zapdb.datasets import dataset_of
 from zapdb.migrations import Chain
-from zapdb.records import Layout, copied_from
+from zapdb.records import copied_from
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.data_tables import create_record_table
@@ -48,7 +48,7 @@ def activate(
     changed = []
     for table in after:
         old = before.table_numbered(table.number)
-        if old is not None and is_unchanged(chain, old, table, catalog.position, target):
+        if old == table:
             continue
         changed.append(table.name)
         if old is None:
@@ -80,55 +80,26 @@ def _append_entry(
     is_archived = before.table_numbered(table.number) is None
     event: RevisionEvent = "create" if old is None else "restore" if is_archived else "change"
     digest = chain.at(target).digest
-    layout = find_layout(connection, catalog.tenant, chain, table, target)
+    layout = find_layout(connection, catalog.tenant, chain, table)
     made = schema_history.NewRevision(catalog.tenant, table, event, target, digest, layout)
     schema_history.append_revision(connection, made)
 
 
 def find_layout(
-    connection: Connection, tenant: int, chain: Chain, table: TableSchema, target: int
+    connection: Connection, tenant: int, chain: Chain, table: TableSchema
 ) -> int | None:
-    """Return the layout revision that a table's records already have, if it fits the table at
-    `target`.
+    """Return the layout revision that a table's records already have, if it fits the table.
 
     Compares with the newest entry of the table's history that is on the chain and no drop. Returns
     None without such an entry, or if its records have another layout.
     """
     for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
-        at = entry.position
         if entry.event == "drop" or not schema_history.is_on_chain(entry, chain):
             continue
-        old = chain.table_at(at, table.number)
         is_same = entry.record_format == format_to_write(connection, "record")
-        is_same = is_same and is_same_layout(chain, old, table, at, target)
+        is_same = is_same and entry.schema.cells == table.cells
         return entry.layout_revision if is_same else None
     return None
-
-
-def is_same_layout(
-    chain: Chain, old: TableSchema, new: TableSchema, source: int, target: int
-) -> bool:
-    """Return whether records of the two schemas have the same bytes except the prefix, in both
-    directions.
-
-    One direction is not enough: a new member of an enum leaves older records as they are, but a
-    rollback has to find the records that were written with it.
-    """
-    if Layout.of(old) != Layout.of(new):
-        return False
-    there, back = (source, target), (target, source)
-    return all(chain.conversion_plan(new.number, *way).is_identity for way in (there, back))
-
-
-def is_unchanged(
-    chain: Chain, old: TableSchema, new: TableSchema, source: int, target: int
-) -> bool:
-    """Return whether a table is the same at two positions, and its records mean the same.
-
-    Equal schemas are not enough: of several migrations in between, a later one may restore the
-    earlier names and types with other values, such as millimeters instead of centimeters.
-    """
-    return old == new and is_same_layout(chain, old, new, source, target)
 
 
 def find_kept(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from zapdb import release
-from zapdb.activation.activate import find_kept, is_same_layout, is_unchanged
+from zapdb.activation.activate import find_kept
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
     IndexDescriptor,
@@ -113,7 +113,7 @@ def _change(
     active: TenantCatalog, chain: Chain, old: TableSchema, table: TableSchema, target: int
 ) -> TableDescriptor:
     descriptor, way = active.tables[old.name], (active.position, target)
-    if is_unchanged(chain, old, table, *way):
+    if old == table:
         return descriptor
     kept = find_kept(chain, old, table, *way)
     known = {one.index.number: one for one in descriptor.indexes if one.index.number in kept}
@@ -122,7 +122,7 @@ def _change(
         for index in table.indexes
     )
     made = _describe(table, descriptor.origins, descriptor.layouts, indexes)
-    if is_same_layout(chain, old, table, *way):
+    if old.cells == table.cells:
         return replace(
             made, revision=descriptor.revision, layout_revision=descriptor.layout_revision
         )

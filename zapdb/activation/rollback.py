@@ -15,7 +15,6 @@ from zapdb.activation.activate import (
     exchange_indexes,
     find_kept,
     find_layout,
-    is_same_layout,
     reconcile_constraints,
     set_position,
     warm_dataset_fingerprints,
@@ -152,7 +151,7 @@ def list_table_rollbacks(catalog: TenantCatalog) -> list[TableRollback]:
         table = before.table_active_or_archived(descriptor.schema.number)
         if table is None:
             rollbacks.append(TableRollback(descriptor, 0, None))
-        elif not is_same_layout(catalog.chain, descriptor.schema, table, number, number - 1):
+        elif descriptor.schema.cells != table.cells:
             revision = catalog.rolling_back.revisions[table.number]
             rollbacks.append(
                 TableRollback(descriptor, _last_kept(descriptor, number, revision), revision)
@@ -255,7 +254,7 @@ def _restore_tables(
             retire_record_table(connection, tenant, descriptor.schema.number)
             continue
         is_archived = before.table_numbered(table.number) is None
-        stays = is_same_layout(catalog.chain, descriptor.schema, table, number, number - 1)
+        stays = descriptor.schema.cells == table.cells
         # A tenant that jumped to the migration has nothing but that to say what records are of.
         is_origin = descriptor.origins.get(descriptor.layout_revision) == number
         if table != descriptor.schema or not stays or is_origin:
@@ -285,14 +284,14 @@ def _restored_layout(
     (A tenant that jumped over several migrations has no revision for those in between. Where the
     rolled-back one left the layout alone, records stay as they are, and so does its revision.)
     """
-    if is_same_layout(catalog.chain, descriptor.schema, table, ongoing.number, ongoing.number - 1):
+    if descriptor.schema.cells == table.cells:
         return descriptor.layout_revision
     last = _last_kept(descriptor, ongoing.number, ongoing.revisions[table.number])
     if not last:
         return None
     origin = descriptor.origins[last]
     old = catalog.chain.table_at(origin, table.number)
-    if is_same_layout(catalog.chain, old, table, origin, ongoing.number - 1):
+    if old.cells == table.cells:
         return descriptor.layouts[last]
     return None
 
@@ -309,7 +308,7 @@ def _bring_back(
             hint="run `zapdb migrate rollback` again",
         )
     create_record_table(connection, table.number)
-    layout = find_layout(connection, tenant, catalog.chain, table, number - 1)
+    layout = find_layout(connection, tenant, catalog.chain, table)
     made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
     schema_history.append_revision(connection, made)
     exchange_indexes(connection, tenant, None, table, frozenset())

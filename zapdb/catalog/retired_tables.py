@@ -150,17 +150,17 @@ def delete_records(
     returns the number of records. `begin` begins a transaction, and raises to end it all: the table
     may be active again."""
     records, deleted = RecordStatements(storage, number, tenant), 0
-    fields = {
-        archived.field.number
+    archived = {
+        one.field.cell
         for entry in read_entries(storage.connection(), tenant, number)
-        for archived in entry.schema.archived
+        for one in entry.schema.archived
     }
     while True:
         with begin() as connection:
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))
             keys = [as_bytes(key) for key, _ in page]
             connection.run_many(records.delete_sql, [(key,) for key in keys])
-            ArchiveStatements(records, fields).delete_many(connection, keys)
+            ArchiveStatements(records, archived).delete_many(connection, keys)
         if not keys:
             return deleted
         deleted += len(keys)

@@ -7,8 +7,8 @@ operator prunes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,9 +35,10 @@ class ArchivedValues:
 
 
 def sweep_archives(storage: Storage, tenant: int) -> int:
-    """Delete the archived values of fields that are active again, if no stale record needs them;
-    returns how many. Safe to interrupt, and to run at the same time as everything else: if the
-    schema changes meanwhile, which may drop such a field again, what is left stays."""
+    """Delete the archived values of fields that are not archived any more, such as those that are
+    active again, if no stale record needs them; returns how many. Safe to interrupt, and to run at
+    the same time as everything else: if the schema changes meanwhile, which may drop such a field
+    again, what is left stays."""
     with storage.transaction(TransactionMode.READ) as connection:
         kept = count_archives(connection, tenant)
         if not kept:
@@ -45,14 +46,14 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
         catalog = load_tenant_catalog(connection, tenant)
         if catalog.rolling_back is not None:
             return 0
-        fields = [
-            field.number
-            for descriptor in catalog.tables.values()
-            for field in descriptor.schema.fields
-            if field.number in kept and not _has_stale(connection, catalog, descriptor.schema.name)
-        ]
+        unused = {
+            table.number: cells
+            for table in (descriptor.schema for descriptor in catalog.tables.values())
+            if (cells := kept.get(table.number, {}).keys() - table.archived_cells)
+            and not _has_stale(connection, catalog, table.name)
+        }
     try:
-        return _delete(tenant, fields, partial(_begin_sweeping, storage, catalog))
+        return _delete(tenant, unused, partial(_begin_sweeping, storage, catalog))
     except ConcurrencyError:
         return 0  # the next sweep decides anew
 
@@ -66,14 +67,16 @@ def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bo
     return connection.fetch_one(sql, (prefix,)) is not None
 
 
-def _delete(tenant: int, fields: list[int], begin: _Begin) -> int:
+def _delete(tenant: int, cells: Mapping[int, Collection[int]], begin: _Begin) -> int:
+    """Delete archived values, by table and cell, in short transactions; returns how many."""
     deleted = 0
-    while True:
-        with begin() as connection:
-            found = delete_archives(connection, tenant, fields)
-        deleted += found
-        if not found:
-            return deleted
+    for table, some in cells.items():
+        after: bytes | None = b""
+        while after is not None:
+            with begin() as connection:
+                found, after = delete_archives(connection, tenant, table, some, after)
+            deleted += found
+    return deleted
 
 
 def list_archived(connection: Connection, catalog: TenantCatalog) -> list[ArchivedValues]:
@@ -81,8 +84,9 @@ def list_archived(connection: Connection, catalog: TenantCatalog) -> list[Archiv
     kept = count_archives(connection, catalog.tenant)
     schema = catalog.chain.schema_at(catalog.position)
     found = [
-        ArchivedValues(table.name, a.field.name, a.archived_by, kept.get(a.field.number, 0))
+        ArchivedValues(table.name, a.field.name, a.archived_by, counts.get(a.field.cell, 0))
         for table in schema
+        for counts in (kept.get(table.number, {}),)
         for a in table.archived
     ]
     for archived in schema.archived:
@@ -113,20 +117,20 @@ def prune_archives(storage: Storage, tenant: int) -> int:
                     table=table.name,
                     hint="run `zapdb convert run` first",
                 )
-    fields = [(table.number, each.field.number) for table in schema for each in table.archived]
+    cells = {table.number: table.archived_cells for table in schema if table.archived}
     tables = [dropped.table.number for dropped in schema.archived]
-    pruned = [*fields, *((number, 0) for number in tables)]
+    pruned = [(table, cell) for table, some in cells.items() for cell in sorted(some)]
+    pruned += ((number, 0) for number in tables)
     begin = partial(_begin_deleting, storage, catalog)
     with begin() as connection:
         append_archive_events(connection, tenant, pruned, is_done=False)
-    deleted = _delete(tenant, [field for _, field in fields], begin)
+    deleted = _delete(tenant, cells, begin)
     for number in tables:
         deleted += delete_records(storage, tenant, number, begin)
     # What was archived meanwhile goes together with the event, beside which nobody writes: so what
     # was archived before it is gone, and what comes after it stays.
     with _begin_deleting(storage, catalog, TransactionMode.DDL) as connection:
-        while found := delete_archives(connection, tenant, [field for _, field in fields]):
-            deleted += found
+        deleted += _delete(tenant, cells, lambda: nullcontext(connection))
         append_archive_events(connection, tenant, pruned, is_done=True)
     return deleted
 

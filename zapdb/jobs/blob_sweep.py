@@ -40,7 +40,7 @@ from zapdb.records import OwnedBlobs
 from zapdb.records.archive_cells import decode_archive, large_fields, list_archived_blobs
 from zapdb.schema import Field
 from zapdb.storage import BlobStatements, Connection, MissingTable, Storage, TransactionMode
-from zapdb.storage.archives import iter_archive, list_archived_fields
+from zapdb.storage.archives import iter_archives
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.data_tables import list_record_tables, list_tenants_with_records
 from zapdb.storage.identifiers import first_id_at_ms
@@ -174,10 +174,12 @@ class _LargeFields:
 
 def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
     large = _LargeFields(connection)
-    for tenant, field in list_archived_fields(connection):
-        if field in large.of(tenant):
-            for page in iter_archive(connection, tenant, field, REFERENCE_SIZE_BYTES_MIN):
-                yield [read_blob(encoded, 0)[0][0] for encoded in page if is_blob(encoded)]
+    for page in iter_archives(connection, REFERENCE_SIZE_BYTES_MIN):
+        yield [
+            read_blob(encoded, 0)[0][0]
+            for tenant, cell, encoded in page
+            if cell in large.of(tenant) and is_blob(encoded)
+        ]
 
 
 def _iter_changes(connection: Connection) -> Iterator[list[bytes]]:
@@ -201,8 +203,8 @@ def _iter_archives_of_changes(connection: Connection) -> Iterator[list[bytes]]:
     for page in iter_changes(connection, REFERENCE_SIZE_BYTES_MIN, archives=True):
         yield [
             made
-            for tenant, _, cell in page
-            for made in list_archived_blobs(decode_archive(cell), large.of(tenant))
+            for tenant, _, packed in page
+            for made in list_archived_blobs(decode_archive(packed), large.of(tenant))
         ]
 
 

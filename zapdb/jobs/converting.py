@@ -97,8 +97,7 @@ class RollbackWork(Work):
             find_change = self.find_change if descriptor.logs_changes else None
             table, number = self.job.table, catalog.rolling_back.number
             self.archived = [
-                {one.field.number for one in catalog.chain.table_at(at, table).archived}
-                for at in (number, number - 1)
+                catalog.chain.table_at(at, table).archived_cells for at in (number, number - 1)
             ]
             plan = catalog.chain.conversion_plan(table, number - 1, number)
             before = catalog.chain.table_at(number - 1, table)

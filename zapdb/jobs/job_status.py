@@ -10,7 +10,6 @@ from typing import Literal
 from msgspec import structs
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
-from zapdb.activation.activate import is_same_layout
 from zapdb.catalog.row_kinds import Job
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
@@ -270,7 +269,7 @@ def _find_loss(
     fields = tuple(f.name for f in table.fields if f.number not in used)
     held = {index.number for index in old.indexes}
     indexes = tuple(index.name for index in table.indexes if index.number not in held)
-    if is_same_layout(catalog.chain, table, old, number, number - 1):
+    if table.cells == old.cells:
         return TableRollbackPreview(table.name, "kept", 0, fields, indexes)
     records = sum(count for origin, count in by_origin.items() if origin >= number)
     return TableRollbackPreview(table.name, "converted", records, fields, indexes)

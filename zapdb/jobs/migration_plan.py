@@ -18,7 +18,7 @@ from functools import partial
 from typing import Final, Literal
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.activate import is_same_layout, is_unchanged, keeps_entries
+from zapdb.activation.activate import keeps_entries
 from zapdb.catalog.cluster import nodes
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.jobs.estimate import try_out
@@ -106,8 +106,7 @@ def make_migration_plan(
         tables = [
             _plan_table(connection, catalog, chain, table, sample, samples)
             for table in after
-            if (old := before.table_numbered(table.number)) is None
-            or not is_unchanged(chain, old, table, catalog.position, chain.end)
+            if before.table_numbered(table.number) != table
         ]
         tables += [
             _plan_drop(connection, catalog, chain, table)
@@ -159,7 +158,7 @@ def _plan_table(
     )
     action: TableAction = "restored" if old is None else "changed"
     loss = ServedSchemaLoss() if old is None else find_loss(chain, old, catalog.position, chain.end)
-    if is_same_layout(chain, kept, table, catalog.position, chain.end):
+    if kept.cells == table.cells:
         return TablePlan(table.name, action, records, 0, built, None, loss)
     seconds = None
     if old is not None and records:

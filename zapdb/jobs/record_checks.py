@@ -104,7 +104,7 @@ class RecordChecks(ABC):
             if record is not None and len(problems) == before:
                 whole.append((key, record))
         problems += self.check_related(connection, whole)
-        if self.archives.fields:
+        if self.archives.is_used:
             problems += self._check_archives(connection, [key for key, _ in page])
         return problems
 
@@ -113,7 +113,7 @@ class RecordChecks(ABC):
         with what something is wrong in its pages."""
         log = list(read_entries(connection, self.catalog.tenant, self.table))
         problems = [*check_history(log, self.catalog), *self.check_counts(connection, found)]
-        unowned = count_unowned(connection, self.records, self.archives.fields)
+        unowned = count_unowned(connection, self.records)
         if unowned:
             problems.append(
                 Problem("archive", f"{unowned} archived values of records that do not exist")
@@ -156,21 +156,21 @@ class RecordChecks(ABC):
     def _check_archives(self, connection: Connection, keys: Sequence[bytes]) -> Problems:
         problems: Problems = []
         for key, values in self.archives.load_many(connection, keys).items():
-            for number, encoded in values.items():
-                said = f"{self.say(key)}archived value of field {number}: "
-                value = None if not encoded else self._read_archived(connection, number, encoded)
+            for cell, encoded in values.items():
+                said = f"{self.say(key)}archived value of cell {cell}: "
+                value = None if not encoded else self._read_archived(connection, cell, encoded)
                 if isinstance(value, CorruptRecord):
                     problems.append(Problem("archive", f"{said}{describe_error(value)}"))
                 elif isinstance(value, Blob):
                     problems += self._check_blob(connection, value.id, value.size, said)
         return problems
 
-    def _read_archived(self, connection: Connection, number: int, encoded: bytes) -> object:
-        """An archived value, by any type that its field ever had; else the error of the newest."""
+    def _read_archived(self, connection: Connection, cell: int, encoded: bytes) -> object:
+        """An archived value, by any type that its cell ever had; else the error of the newest."""
         if self._types is None:
             self._types = self._load_types(connection)
         error: CorruptRecord | None = None
-        for kind in self._types.get(number, []):
+        for kind in self._types.get(cell, []):
             try:
                 value, end = _decode(kind, encoded)
                 if end == len(encoded):
@@ -183,13 +183,13 @@ class RecordChecks(ABC):
         return error or CorruptRecord.at("a value of an unknown field", encoded, 0)
 
     def _load_types(self, connection: Connection) -> dict[int, list[ValueType]]:
-        """The types of each field by its number, the newest first."""
+        """The types of each field by its cell, the newest first: names within them change."""
         found: dict[int, list[ValueType]] = {}
         for schema in _list_schemas(connection, self.catalog.tenant, self.table):
             # A field that a migration both makes and archives is in no schema's fields.
             for field in (*schema.fields, *(archived.field for archived in schema.archived)):
                 kind = field.type.bind(self.catalog.zones)
-                known = found.setdefault(field.number, [])
+                known = found.setdefault(field.cell, [])
                 if kind not in known:
                     known.insert(0, kind)
         return found

@@ -163,7 +163,7 @@ class Chain:
         return table
 
     def archived_fields(self, table: int) -> Mapping[int, Field]:
-        """Every field of the table whose values any migration archives, by number."""
+        """Every field of the table whose values any migration archives, by cell."""
         find = partial(self._find_archived, table)
         return self._archived.get(table, lambda: MadeWhenRead(find))
 
@@ -172,7 +172,7 @@ class Chain:
         for m in self._touching(table, self.start, self.end):
             kept = m.after.table_active_or_archived(table)
             if kept is not None:
-                found |= {archived.field.number: archived.field for archived in kept.archived}
+                found |= {archived.field.cell: archived.field for archived in kept.archived}
         return found
 
     def _compose(self, table: int, source: int, target: int) -> ConversionPlan:

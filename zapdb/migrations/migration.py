@@ -9,9 +9,9 @@ replayed.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import cbor2
 
@@ -28,7 +28,7 @@ from zapdb.migrations.canonical_migration import (
 )
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.record_examples import RecordExample
-from zapdb.records import ConversionPlan, Slot, SourceField
+from zapdb.records import ConversionPlan, Restored, Slot, SourceField, copied_from
 from zapdb.schema import Schema, TableSchema
 
 
@@ -59,6 +59,10 @@ class ReplayAllocator(NumberAllocator):
             raise ValueError(f"too few {kind} numbers are stored")
         return number
 
+
+REMADE: Final = "remade"
+"""Beside the kinds of numbers that a migration draws: the fields whose values it computes anew. The
+last numbers of fields that it has drawn are their cells."""
 
 Step = tuple[Operation, Schema, Schema]
 """An operation, with the schema before it and after it."""
@@ -205,7 +209,8 @@ class Migration:
         numbers = ReplayAllocator(self.drawn, self.number)
         with self._reading():
             states = schemas_along(self.before, self.changes, numbers)
-            return compose_conversion(states, self.changes, table)
+            plan = compose_conversion(states, self.changes, table)
+            return _by_cells(plan, self.before, self.after, table)
 
     def conversion_down(self, table: int) -> ConversionPlan:
         """How the fields before the migration come from those after it."""
@@ -227,11 +232,66 @@ class Migration:
         kept = {(a.field.name, a.archived_by): a.field.number for a in target.archived}
         numbers = {a.field.number: kept[a.field.name, a.archived_by] for a in reached.archived}
         archives = {
-            Slot(numbers[slot.number], slot.type, slot.optional): derivation
+            slot.numbered(numbers[slot.number]): derivation
             for slot, derivation in plan.archives.items()
             if slot.number in numbers
         }
-        return ConversionPlan(named, archives)
+        return _by_cells(ConversionPlan(named, archives), self.after, self.before, table)
+
+
+def _by_cells(plan: ConversionPlan, source: Schema, target: Schema, table: int) -> ConversionPlan:
+    """A plan between two schemas, where slots of the archive have the numbers of fields, by the
+    cells of these fields."""
+    restored, archived = (
+        {one.field.number: one.field.cell for one in found.archived}
+        for schema in (source, target)
+        if (found := schema.table_active_or_archived(table)) is not None
+    )
+    if all(number == cell for known in (restored, archived) for number, cell in known.items()):
+        return plan
+    return plan.by_cells(restored, archived)
+
+
+def with_new_cells(resolved: Migration, numbers: NumberAllocator) -> Migration:
+    """A migration that was resolved, with a new cell for each field whose values it computes anew;
+    their numbers are drawn behind those of its operations."""
+    remade = [number for table in resolved.after.tables for number in _list_remade(resolved, table)]
+    for kept in resolved.after.archived:
+        remade += _list_remade(resolved, kept.table)
+    if not remade:
+        return resolved
+    cells = {number: numbers.allocate("field") for number in remade}
+    drawn = resolved.drawn | {REMADE: remade}
+    return replace(resolved, after=resolved.after.with_cells(cells), drawn=drawn)
+
+
+def _list_remade(resolved: Migration, table: TableSchema) -> list[int]:
+    """The numbers of a table's fields, archived ones too, whose values are not those of before:
+    other bytes, or other bytes on the way back, such as of a member that an enum gets."""
+    before = resolved.before.table_active_or_archived(table.number)
+    if before is None or before is table:
+        return []
+    up, down = resolved.conversion_up(table.number), resolved.conversion_down(table.number)
+    old = {f.number: f for f in before.fields}
+    held = {one.field.number: one.field for one in before.archived}
+    remade = []
+    for f in table.fields:
+        if f.number in old:
+            is_same = Slot.of(f) == Slot.of(old[f.number])
+            is_same = is_same and up.copies(f.number) and down.copies(f.number)
+        else:  # restored as it was, or new
+            is_same = f.number not in held or isinstance(up.derivations[f.number], Restored)
+        if not is_same:
+            remade.append(f.number)
+    for archived in table.archived:
+        f = archived.field
+        if f.number not in old:
+            continue
+        is_copied = copied_from(up.archives[Slot.of(f).numbered(f.cell)]) == f.number
+        is_same = is_copied and Slot.of(f) == Slot.of(old[f.number])
+        if not (is_same and isinstance(down.derivations[f.number], Restored)):
+            remade.append(f.number)
+    return remade
 
 
 def read_stored(
@@ -250,7 +310,11 @@ def read_stored(
         activation = content.get("activation")
         assert activation in ACTIVATION_POLICIES
         assert type(content["rollback"]) is list
-        after = schemas_along(before, changes, ReplayAllocator(drawn, number))[-1]
+        numbers = ReplayAllocator(drawn, number)
+        after = schemas_along(before, changes, numbers)[-1]
+        if REMADE in drawn:
+            cells = zip(drawn[REMADE], numbers.rest["field"], strict=True)
+            after = after.with_cells(dict(cells))
     migration = Migration(
         number,
         name,

@@ -19,7 +19,7 @@ from zapdb.migrations.canonical_migration import (
 )
 from zapdb.migrations.document import DocumentText
 from zapdb.migrations.document_structure import ParsingStopped, ViolationCollector, locate
-from zapdb.migrations.migration import Migration, RecordingAllocator
+from zapdb.migrations.migration import Migration, RecordingAllocator, with_new_cells
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.parsed_migration import ParsedMigration
 from zapdb.migrations.record_examples import validate_examples
@@ -75,9 +75,7 @@ def resolve(parsed: ParsedMigration, before: Schema, numbers: NumberAllocator) -
         parsed.version,
         parsed.is_proven,
     )
-    _require_lasting_changes(migration, parsed, collector)
-    collector.raise_violations()
-    return migration
+    return with_new_cells(migration, recorded)
 
 
 def parse_resolved(
@@ -101,24 +99,6 @@ def parse_resolved(
             activation=content.get("activation"),
             version=content["zapdb"],
         )
-
-
-def _require_lasting_changes(
-    migration: Migration, parsed: ParsedMigration, collector: ViolationCollector
-) -> None:
-    """Report tables whose changes cancel out in the schema but still change values: their converted
-    records could not be told from the others."""
-    for table in migration.before:
-        after = migration.after.table_active_or_archived(table.number)
-        if after is table or after != table:
-            continue
-        plans = migration.conversion_up(table.number), migration.conversion_down(table.number)
-        if not all(plan.is_identity for plan in plans):
-            collector.report(
-                parsed.place,
-                f"the changes to {table.name!r} cancel out in the schema but still change values",
-                "put the changes and those that take them back into two migrations",
-            )
 
 
 def _apply_checked(

@@ -173,13 +173,15 @@ def _find_archives(
     An archived value has the type that its field had in a revision with the field. So one such
     entry has to stay as long as there are values; they are deleted with their records.
     """
-    counts = count_archives(connection, pruned[0].tenant) if pruned else {}
-    known = {a.field.number for entry in kept for a in entry.schema.archived}
+    if not pruned:
+        return
+    counts = count_archives(connection, pruned[0].tenant).get(pruned[0].table_number, {})
+    known = frozenset[int]().union(*(entry.schema.archived_cells for entry in kept))
     for entry in pruned if counts else ():
         table = entry.schema
-        fields = [*table.fields, *(a.field for a in table.archived if a.field.number not in known)]
+        fields = [*table.fields, *(a.field for a in table.archived if a.field.cell not in known)]
         for field in fields:
-            count = counts.get(field.number)
+            count = counts.get(field.cell)
             if count:
                 what = f"{count:,} archived value" + "s" * (count != 1)
                 yield RequiredBy(entry.revision, f"{what} of {field.name}")

@@ -1,11 +1,11 @@
-"""All archived values of a record in one cell, as the change log and the files of a history store
-have them beside the record.
+"""All archived values of a record packed together, as the change log and the files of a history
+store have them beside the record.
 
-    cell    = (field, value)…                 in the order of the fields' numbers
-    field   = varint of its number
+    archive = (cell, value)…                  in the order of the cells
+    cell    = varint
     value   = varint of its size | the value's encoding; nothing for a null
 
-A record without archived values has no cell, so none is empty. The change log owns the blobs that
+A record without archived values has none, so none is empty. The change log owns the blobs that
 the values refer to. Files own nothing, so they have the bytes of a blob in the place of the
 reference: these are more than any other value has.
 """
@@ -31,32 +31,32 @@ from zapdb.values.blob import (
 from zapdb.values.length_prefixed import encode_length_prefixed, read_length_prefixed
 from zapdb.values.varint import decode_varint, encode_varint
 
-CELL_SIZE_BYTES_MAX: Final = 2**31
+PACKED_SIZE_BYTES_MAX: Final = 2**31
 
 
 def encode_archive(values: Mapping[int, bytes]) -> bytes | None:
-    """Return the cell of values by field number; None if there are none."""
+    """Pack values by cell; None if there are none."""
     if not values:
         return None
-    parts = ((encode_varint(number), values[number]) for number in sorted(values))
-    return b"".join(number + encode_varint(len(value)) + value for number, value in parts)
+    parts = ((encode_varint(cell), values[cell]) for cell in sorted(values))
+    return b"".join(cell + encode_varint(len(value)) + value for cell, value in parts)
 
 
-def decode_archive(cell: bytes | None) -> dict[int, bytes]:
-    """Return the values of a cell by field number; raises `CorruptRecord`."""
+def decode_archive(packed: bytes | None) -> dict[int, bytes]:
+    """Return packed values by cell; raises `CorruptRecord`."""
     found, at = dict[int, bytes](), 0
-    if cell is None:
+    if packed is None:
         return found
     try:
-        while at < len(cell):
-            number, at = decode_varint(cell, at)
-            size, at = decode_varint(cell, at)
-            if size < 0 or at + size > len(cell):
-                raise CorruptRecord.at("archived value", cell, at)
-            found[number] = bytes(cell[at : at + size])
+        while at < len(packed):
+            cell, at = decode_varint(packed, at)
+            size, at = decode_varint(packed, at)
+            if size < 0 or at + size > len(packed):
+                raise CorruptRecord.at("archived value", packed, at)
+            found[cell] = bytes(packed[at : at + size])
             at += size
     except IndexError:
-        raise CorruptRecord.at("archived values", cell, at) from None
+        raise CorruptRecord.at("archived values", packed, at) from None
     return found
 
 
@@ -67,9 +67,9 @@ def decode_archived_values(
     whose name another one has, too, is called `name@migration`. Raises `CorruptRecord` and
     `BlobMissing`."""
     return {
-        name: decode_archived_value(field.type.bind(zones), values[field.number], attachments)
+        name: decode_archived_value(field.type.bind(zones), values[field.cell], attachments)
         for name, field in archived_fields(schema).items()
-        if field.number in values
+        if field.cell in values
     }
 
 
@@ -95,28 +95,34 @@ def decode_archived_value(kind: ValueType, encoded: bytes, attachments: Attachme
     return attachments.load_value(value) if isinstance(value, Blob) else value
 
 
-def without_fields(cell: bytes | None, fields: Collection[int]) -> bytes | None:
-    """Return a cell without the values of some fields."""
+def without_cells(packed: bytes | None, cells: Collection[int]) -> bytes | None:
+    """Return packed values without those of some cells."""
     return encode_archive(
-        {number: value for number, value in decode_archive(cell).items() if number not in fields}
+        {cell: value for cell, value in decode_archive(packed).items() if cell not in cells}
     )
 
 
 def list_archived_blobs(values: Mapping[int, bytes], large: Collection[int]) -> Iterator[bytes]:
-    """Yield the ids of the blobs that values refer to; `large` are the fields that may have one."""
-    for number, value in values.items():
-        if number in large and is_blob(value):
+    """Yield the ids of the blobs that values refer to; `large` are the cells that may have one."""
+    for cell, value in values.items():
+        if cell in large and is_blob(value):
             yield read_blob(value, 0)[0][0]
 
 
+def cells_of(schemas: Iterable[TableSchema], fields: Collection[int]) -> frozenset[int]:
+    """Return the cells that fields have had, by their numbers."""
+    return frozenset(field.cell for field in _all_fields(schemas) if field.number in fields)
+
+
 def large_fields(schemas: Iterable[TableSchema]) -> dict[int, Field]:
-    """Return the fields of schemas, archived ones too, whose values may be blobs, by number."""
-    fields = (
-        field
-        for schema in schemas
-        for field in (*schema.fields, *(one.field for one in schema.archived))
-    )
-    return {field.number: field for field in fields if field.type.may_be_blob}
+    """Return the fields of schemas, archived ones too, whose values may be blobs, by cell."""
+    return {field.cell: field for field in _all_fields(schemas) if field.type.may_be_blob}
+
+
+def _all_fields(schemas: Iterable[TableSchema]) -> Iterator[Field]:
+    for schema in schemas:
+        yield from schema.fields
+        yield from (archived.field for archived in schema.archived)
 
 
 def embed_blobs(
@@ -125,11 +131,11 @@ def embed_blobs(
     """Return values with the bytes of blobs in the place of references to them; raises
     `BlobMissing`."""
     found = dict(values)
-    for number, value in values.items():
-        if number in large and is_blob(value):
+    for cell, value in values.items():
+        if cell in large and is_blob(value):
             (made, size), _ = read_blob(value, 0)
-            kind = cast("LargeValueType", large[number].type)
-            found[number] = encode_length_prefixed(load(Blob(made, size, kind)))
+            kind = cast("LargeValueType", large[cell].type)
+            found[cell] = encode_length_prefixed(load(Blob(made, size, kind)))
     return found
 
 
@@ -138,10 +144,10 @@ def extract_blobs(
 ) -> dict[int, bytes]:
     """Return values with references to blobs in the place of their bytes, which `sink` takes."""
     found = dict(values)
-    for number, value in values.items():
-        if number in large and len(value) > INLINE_SIZE_BYTES_MAX:
-            start, end = read_length_prefixed(value, 0, CELL_SIZE_BYTES_MAX)
-            kind = cast("LargeValueType", large[number].type)
+    for cell, value in values.items():
+        if cell in large and len(value) > INLINE_SIZE_BYTES_MAX:
+            start, end = read_length_prefixed(value, 0, PACKED_SIZE_BYTES_MAX)
+            kind = cast("LargeValueType", large[cell].type)
             if end - start > INLINE_SIZE_BYTES_MAX:
-                found[number] = Blob(sink.add(value[start:end]), end - start, kind).encode()
+                found[cell] = Blob(sink.add(value[start:end]), end - start, kind).encode()
     return found

@@ -46,7 +46,8 @@ class Computed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restored:
-    """The archived value of a dropped field, `otherwise` if the archive has none."""
+    """The archived value of a dropped field, `otherwise` if the archive has none. The number of its
+    slot is the field's cell, which is what the archive goes by."""
 
     slot: Slot
     otherwise: Derivation
@@ -73,7 +74,7 @@ Derivations = Mapping[int, Derivation]
 """By number, for every field of the target; the fields of the key are always inputs."""
 
 Archives = Mapping[Slot, Derivation]
-"""What is archived on the way, by the slot of the dropped field."""
+"""What is archived on the way, by the slot of the dropped field, whose number is its cell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,34 @@ class ConversionPlan:
                 self.derivations, self.archives, following.derivations, following.archives
             ),
         )
+
+    def by_cells(self, restored: Mapping[int, int], archived: Mapping[int, int]) -> ConversionPlan:
+        """The same plan, where slots of the archive have the numbers of fields so far: `restored`
+        are the cells of fields that were archived before, and `archived` of those that are after
+        it, by the fields' numbers."""
+        done: dict[int, Derivation] = {}
+
+        def substitute(derivation: Derivation) -> Derivation:
+            if isinstance(derivation, SourceField | Constant):
+                return derivation
+            if id(derivation) not in done:
+                made = _with_parts(derivation, substitute)
+                if isinstance(made, Restored):
+                    made = replace(made, slot=made.slot.numbered(restored[made.slot.number]))
+                done[id(derivation)] = made
+            return done[id(derivation)]
+
+        return ConversionPlan(
+            {number: substitute(derivation) for number, derivation in self.derivations.items()},
+            {
+                slot.numbered(archived[slot.number]): substitute(derivation)
+                for slot, derivation in self.archives.items()
+            },
+        )
+
+    def copies(self, number: int) -> bool:
+        """Whether the bytes of this field stay as they are."""
+        return copied_from(self.derivations[number]) == number
 
     def keeps_all(self, fields: Collection[int]) -> bool:
         """Whether these source fields all stay what they are, in the record or archived, and

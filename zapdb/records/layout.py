@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from zapdb.errors import CorruptRecord
-from zapdb.schema import TableSchema
+from zapdb.schema import Field, TableSchema
 from zapdb.values import ValueType, Zones
 from zapdb.values.varint import decode_varint, encode_varint
 
@@ -53,6 +53,13 @@ class Slot:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "encoding_id", self.type.encoding_id)
+
+    @classmethod
+    def of(cls, field: Field) -> Slot:
+        return cls(field.number, field.type, field.optional)
+
+    def numbered(self, number: int) -> Slot:
+        return Slot(number, self.type, self.optional)
 
 
 @dataclass(frozen=True, slots=True)

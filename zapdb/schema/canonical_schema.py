@@ -4,7 +4,7 @@ They are deterministic CBOR of nested arrays and decode to exactly the table tha
 numbers included:
 
     [format, number, name, key, fields, indexes, checks, foreign keys, archived]
-    field  [number, name, type, flags, default?]     flags: 1 optional, 2 a generated UUID,
+    field  [number, cell, name, type, flags, default?]     flags: 1 optional, 2 a generated UUID,
                                                             4 has a default, 8 a sequence
     type   name; [decimal, scale]; [list, type]; [reference, table's number, table, [type…]];
            [enum, number, name, [[id, member]…]];
@@ -84,7 +84,7 @@ def _pack(table: TableSchema) -> bytes:
             table.number,
             table.name,
             list(table.key),
-            [[f.number, *_describe_field(f, with_numbers=True)] for f in table.fields],
+            [_describe_numbered(f) for f in table.fields],
             [
                 [
                     i.number,
@@ -96,10 +96,7 @@ def _pack(table: TableSchema) -> bytes:
             ],
             [[c.number, c.name, c.expression] for c in table.checks],
             [[k.field, k.on_delete] for k in table.foreign_keys],
-            [
-                [[a.field.number, *_describe_field(a.field, with_numbers=True)], a.archived_by]
-                for a in table.archived
-            ],
+            [[_describe_numbered(a.field), a.archived_by] for a in table.archived],
         ]
     )
 
@@ -275,6 +272,10 @@ def _read_type(described: Any) -> ValueType:
     return kind(*rest)
 
 
+def _describe_numbered(f: Field) -> list[Any]:
+    return [f.number, f.cell, *_describe_field(f, with_numbers=True)]
+
+
 def _describe_field(f: Field, *, with_numbers: bool) -> list[Any]:
     flags = f.optional * 1 + _GENERATORS[f.generated] + f.has_default * 4
     described = [f.name, _describe_type(f.type, with_numbers=with_numbers), flags]
@@ -284,7 +285,7 @@ def _describe_field(f: Field, *, with_numbers: bool) -> list[Any]:
 
 
 def _read_field(described: list[Any]) -> Field:
-    number, name, kind_described, flags, *rest = described
+    number, cell, name, kind_described, flags, *rest = described
     kind = _read_type(kind_described)
     default: Any = NO_DEFAULT
     if flags & 4:
@@ -293,7 +294,7 @@ def _read_field(described: list[Any]) -> Field:
         if plain is not None:
             default = find_now(plain, kind) or kind.from_document(plain, name)
     generated = _GENERATED[flags & sum(_GENERATED)]
-    return Field(number, name, kind, bool(flags & 1), default, generated)
+    return Field(number, name, kind, bool(flags & 1), default, generated, cell)
 
 
 def _describe_component(c: IndexComponent) -> list[Any]:

@@ -2,13 +2,15 @@
 
 Identity is by number: numbers are drawn when a migration is stored and never used again, so a
 renamed field is the same field, and a dropped one that is added again under its old name is not
-(rule 3). Names are unique within their table or schema at any one time. Nothing here is ever
-changed in place; the `with_…` methods return a new value.
+(rule 3). A field keeps its number when a migration computes its values anew, such as with another
+type; its *cell* is a new one then. So a cell stands for a field's values of one meaning. Names are
+unique within their table or schema at any one time. Nothing here is ever changed in place; the
+`with_…` methods return a new value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -52,7 +54,8 @@ Generator = Literal["uuid", "sequence"]
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a table. `default` is a checked value, None, `Now`, or `NO_DEFAULT`."""
+    """One field of a table. `default` is a checked value, None, `Now`, or `NO_DEFAULT`. `cell` is
+    its number, until a migration computes its values anew."""
 
     number: int
     name: str
@@ -60,6 +63,11 @@ class Field:
     optional: bool = False
     default: Any = NO_DEFAULT
     generated: Generator | None = None
+    cell: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.cell:
+            object.__setattr__(self, "cell", self.number)
 
     @property
     def has_default(self) -> bool:
@@ -197,6 +205,16 @@ class TableSchema:
         stored = (f for f in self.fields if f.number not in self.key)
         return tuple(sorted(stored, key=lambda f: f.number))
 
+    @property
+    def cells(self) -> frozenset[int]:
+        """The cells of its fields: tables with the same ones have records of the same bytes and the
+        same meaning, whatever else changed."""
+        return frozenset(f.cell for f in self.fields)
+
+    @property
+    def archived_cells(self) -> frozenset[int]:
+        return frozenset(archived.field.cell for archived in self.archived)
+
     def indexes_on(self, number: int) -> tuple[Index, ...]:
         return tuple(i for i in self.indexes if any(c.field == number for c in i.components))
 
@@ -268,6 +286,25 @@ class Schema:
             return Schema((*self.tables, changed), self.types, self.archived)
         tables = tuple([changed if t.number == changed.number else t for t in self.tables])
         return Schema(tables, self.types, self.archived)
+
+    def with_cells(self, cells: Mapping[int, int]) -> Schema:
+        """The schema with other cells for some fields, by their numbers, archived ones too."""
+
+        def put(f: Field) -> Field:
+            return replace(f, cell=cells[f.number]) if f.number in cells else f
+
+        def put_all(table: TableSchema) -> TableSchema:
+            numbers = {f.number for f in (*table.fields, *(a.field for a in table.archived))}
+            if numbers.isdisjoint(cells):
+                return table
+            archived = (replace(a, field=put(a.field)) for a in table.archived)
+            return replace(table, fields=tuple(map(put, table.fields)), archived=tuple(archived))
+
+        return Schema(
+            tuple(map(put_all, self.tables)),
+            self.types,
+            tuple(replace(a, table=put_all(a.table)) for a in self.archived),
+        )
 
     def without_table(self, number: int) -> Schema:
         return replace(self, tables=tuple(t for t in self.tables if t.number != number))

@@ -1,10 +1,11 @@
 """The archive: values of dropped fields, kept by the keys of their records (rule 19).
 
-One row per record and field: the value's encoding, or nothing for a null. A conversion that crosses
-the drop of a field writes its row in the transaction that writes the record. Rows are deleted with
-their record. A rollback consumes them record by record. `restore_field` leaves the rows in place,
-because concurrent readers of the stale record need them, too. They are deleted together when no
-record of the table is stale; until then, another conversion across the drop overwrites them.
+One row per record and cell, which is what a field is until a migration computes its values anew:
+the value's encoding, or nothing for a null. A conversion that crosses the drop of a field writes
+its row in the transaction that writes the record. Rows are deleted with their record, whatever
+cells they are of. A rollback consumes them record by record. `restore_field` leaves the rows in
+place, because concurrent readers of the stale record need them, too. They are deleted together when
+no record of the table is stale; until then, another conversion across the drop overwrites them.
 """
 
 from __future__ import annotations
@@ -22,35 +23,32 @@ from zapdb.storage.record_statements import RecordStatements
 _KEYS_PER_STATEMENT: Final = 500
 
 ArchiveRow = tuple[int, bytes, bytes]
-"""Field number, record key, value encoding."""
+"""Cell, record key, value encoding."""
 
 
 class ArchiveStatements:
-    """The statements on the archived fields of one table of one tenant."""
+    """The statements on the archived values of one table of one tenant; `archived` are the cells
+    that its migrations archive."""
 
-    def __init__(self, records: RecordStatements, fields: Collection[int]) -> None:
-        self._given = fields
+    def __init__(self, records: RecordStatements, archived: Collection[int]) -> None:
+        self._archived = archived
         self._records = records
-        mark, tenant = records.storage.placeholder, records.tenant
+        mark, place = records.storage.placeholder, (records.tenant, records.number)
+        self._mine = of_table(*place)
         self._insert_sql = (
-            f"INSERT INTO zapdb_archives VALUES ({tenant}, {mark}, {mark}, {mark})"
-            " ON CONFLICT (tenant, field, key) DO UPDATE SET value = excluded.value"
+            f"INSERT INTO zapdb_archives (tenant, table_number, cell, key, value)"
+            f" VALUES ({place[0]}, {place[1]}, {mark}, {mark}, {mark})"
+            " ON CONFLICT (tenant, table_number, key, cell) DO UPDATE SET value = excluded.value"
         )
         self._consume_sql = (
-            f"DELETE FROM zapdb_archives WHERE tenant = {tenant}"
-            f" AND field = {mark} AND key = {mark}"
+            f"DELETE FROM zapdb_archives WHERE {self._mine} AND cell = {mark} AND key = {mark}"
         )
 
     @cached_property
-    def fields(self) -> tuple[int, ...]:
-        """The numbers of the archived fields, which take a look at all migrations to tell."""
-        return tuple(sorted(self._given))
-
-    @cached_property
-    def _mine(self) -> str:
-        # No field has the number 0, and a list of none is not for PostgreSQL.
-        numbers = ", ".join(map(str, map(int, self.fields or (0,))))
-        return f"tenant = {self._records.tenant} AND field IN ({numbers})"
+    def is_used(self) -> bool:
+        """Whether the table may have archived values, which takes a look at all migrations to
+        tell."""
+        return bool(self._archived)
 
     @cached_property
     def _load_sql(self) -> str:
@@ -58,7 +56,7 @@ class ArchiveStatements:
         # reads.
         records, mark = self._records, self._records.storage.placeholder
         return (
-            f"SELECT field, value FROM zapdb_archives WHERE {self._mine} AND key = {mark}"
+            f"SELECT cell, value FROM zapdb_archives WHERE {self._mine} AND key = {mark}"
             f" UNION ALL SELECT NULL, value FROM {records.name}"
             f" WHERE tenant = {records.tenant} AND key = {mark}"
         )
@@ -70,42 +68,50 @@ class ArchiveStatements:
             connection.send_many(self._insert_sql, rows)
 
     def consume(self, connection: Connection, rows: Iterable[tuple[int, bytes]]) -> None:
-        """Delete values that were restored, by field number and record key."""
+        """Delete values that were restored, by cell and record key."""
         rows = list(rows)
         if rows:
             connection.run_many(self._consume_sql, rows)
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         """Delete the archived values of records that are deleted."""
-        dialect, rows = connection.storage.dialect, [(key,) for key in keys]
-        for field in self.fields:
-            where = f"tenant = {self._records.tenant} AND field = {int(field)}"
-            dialect.delete_rows(connection, "zapdb_archives", where, ["key"], rows)
+        for some, marks in self._portions(keys):
+            sql = f"DELETE FROM zapdb_archives WHERE {self._mine} AND key IN ({marks})"
+            connection.run(sql, some)
 
     def load(self, connection: Connection, key: bytes) -> tuple[bytes | None, dict[int, bytes]]:
-        """Return a record, or None if it does not exist, and its archived values by field
-        number."""
+        """Return a record, or None if it does not exist, and its archived values by cell."""
         rows = connection.fetch_all(self._load_sql, (key, key))
-        record = next((as_bytes(value) for field, value in rows if field is None), None)
+        record = next((as_bytes(value) for cell, value in rows if cell is None), None)
         return record, {as_number(at): as_bytes(value) for at, value in rows if at is not None}
 
     def load_many(
         self, connection: Connection, keys: Sequence[bytes]
     ) -> dict[bytes, dict[int, bytes]]:
-        """Return the archived values of several records, by key and field number."""
+        """Return the archived values of several records, by key and cell."""
         found: dict[bytes, dict[int, bytes]] = {}
-        mark = self._records.storage.placeholder
-        sql = f"SELECT key, field, value FROM zapdb_archives WHERE {self._mine} AND key IN"
-        for start in range(0, len(keys) if self.fields else 0, _KEYS_PER_STATEMENT):
-            some = keys[start : start + _KEYS_PER_STATEMENT]
-            marks = ", ".join([mark] * len(some))
-            for key, field, value in connection.fetch_all(f"{sql} ({marks})", some):
-                found.setdefault(as_bytes(key), {})[as_number(field)] = as_bytes(value)
+        sql = f"SELECT key, cell, value FROM zapdb_archives WHERE {self._mine} AND key IN"
+        for some, marks in self._portions(keys):
+            for key, cell, value in connection.fetch_all(f"{sql} ({marks})", some):
+                found.setdefault(as_bytes(key), {})[as_number(cell)] = as_bytes(value)
         return found
+
+    def _portions(self, keys: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], str]]:
+        """The keys as far as they may have archived values, in portions for one statement each,
+        with the marks for them."""
+        mark = self._records.storage.placeholder
+        for start in range(0, len(keys) if self.is_used else 0, _KEYS_PER_STATEMENT):
+            some = keys[start : start + _KEYS_PER_STATEMENT]
+            yield some, ", ".join([mark] * len(some))
 
     def open(self, key: bytes, value: bytes) -> StoredArchive:
         """Return the archive of a record that has been read; it is loaded only if it is needed."""
         return StoredArchive(self, self._records, key, value)
+
+
+def of_table(tenant: int, table: int) -> str:
+    """The condition for the archived values of a tenant's table."""
+    return f"tenant = {int(tenant)} AND table_number = {int(table)}"
 
 
 class StoredArchive:
@@ -139,86 +145,93 @@ class StoredArchive:
 
 
 def delete_archives(
-    connection: Connection, tenant: int, fields: Sequence[int], limit: int = PAGE_RECORDS_MAX
-) -> int:
-    """Delete some archived values of these fields, of all records; returns the number of rows."""
-    if not fields:
-        return 0
-    numbers = ", ".join(map(str, map(int, fields)))
+    connection: Connection,
+    tenant: int,
+    table: int,
+    cells: Collection[int],
+    after: bytes = b"",
+    limit: int = PAGE_RECORDS_MAX,
+) -> tuple[int, bytes | None]:
+    """Delete some archived values of these cells, of records with keys from `after` on; returns how
+    many, and the key from which others may follow, None if there are no others."""
+    if not cells:
+        return 0, None
+    mark, mine = connection.storage.placeholder, of_table(tenant, table)
     rows = connection.fetch_all(
-        f"SELECT field, key FROM zapdb_archives WHERE tenant = {int(tenant)}"
-        f" AND field IN ({numbers}) LIMIT {int(limit)}"
+        f"SELECT key, cell FROM zapdb_archives WHERE {mine} AND key >= {mark}"
+        f" AND cell IN ({', '.join(map(str, map(int, cells)))}) ORDER BY key LIMIT {int(limit)}",
+        (after,),
     )
-    mark = connection.storage.placeholder
     connection.run_many(
-        f"DELETE FROM zapdb_archives WHERE tenant = {int(tenant)}"
-        f" AND field = {mark} AND key = {mark}",
-        [(field, key) for field, key in rows],
+        f"DELETE FROM zapdb_archives WHERE {mine} AND key = {mark} AND cell = {mark}", rows
     )
-    return len(rows)
+    return len(rows), as_bytes(rows[-1][0]) if len(rows) == limit else None
 
 
 def take_archived_of(
-    connection: Connection, tenant: int, fields: Sequence[int], key: bytes
+    connection: Connection,
+    tenant: int,
+    table: int,
+    key: bytes,
+    cells: Collection[int] | None = None,
 ) -> list[tuple[int, bytes]]:
-    """Delete the archived values of these fields of one record, and return them by field."""
+    """Delete the archived values of one record, or those of some cells, and return them by cell."""
     mark = connection.storage.placeholder
-    found = []
-    for field in fields:
-        of = f"tenant = {int(tenant)} AND field = {int(field)} AND key = {mark}"
-        row = connection.fetch_one(f"SELECT value FROM zapdb_archives WHERE {of}", (key,))
-        if row is not None:
-            connection.run(f"DELETE FROM zapdb_archives WHERE {of}", (key,))
-            found.append((field, as_bytes(row[0])))
+    of = f"{of_table(tenant, table)} AND key = {mark}"
+    rows = connection.fetch_all(f"SELECT cell, value FROM zapdb_archives WHERE {of}", (key,))
+    found = [(as_number(cell), as_bytes(value)) for cell, value in rows]
+    if cells is not None:
+        found = [one for one in found if one[0] in cells]
+    connection.run_many(
+        f"DELETE FROM zapdb_archives WHERE {of} AND cell = {mark}",
+        [(key, cell) for cell, _ in found],
+    )
     return found
 
 
-def count_archives(connection: Connection, tenant: int) -> dict[int, int]:
-    """Return the number of archived values, by field number."""
+def count_archives(connection: Connection, tenant: int) -> dict[int, dict[int, int]]:
+    """Return the number of archived values, by table and cell."""
     rows = connection.fetch_all(
-        "SELECT field, count(*) FROM zapdb_archives"
-        f" WHERE tenant = {int(tenant)} GROUP BY field ORDER BY field"
+        "SELECT table_number, cell, count(*) FROM zapdb_archives"
+        f" WHERE tenant = {int(tenant)} GROUP BY table_number, cell ORDER BY table_number, cell"
     )
-    return {as_number(field): as_number(count) for field, count in rows}
+    found: dict[int, dict[int, int]] = {}
+    for table, cell, count in rows:
+        found.setdefault(as_number(table), {})[as_number(cell)] = as_number(count)
+    return found
 
 
-def count_unowned(
-    connection: Connection, records: RecordStatements, fields: Collection[int]
-) -> int:
+def count_unowned(connection: Connection, records: RecordStatements) -> int:
     """Return the number of a table's archived values whose records do not exist."""
-    if not fields:
-        return 0
-    numbers = ", ".join(map(str, map(int, fields)))
     (count,) = connection.fetch_one(
-        f"SELECT count(*) FROM zapdb_archives AS a WHERE tenant = {records.tenant}"
-        f" AND field IN ({numbers}) AND NOT EXISTS (SELECT 1 FROM {records.name} AS r"
+        "SELECT count(*) FROM zapdb_archives AS a"
+        f" WHERE {of_table(records.tenant, records.number)}"
+        f" AND NOT EXISTS (SELECT 1 FROM {records.name} AS r"
         f" WHERE r.tenant = {records.tenant} AND r.key = a.key)"
     )
     return as_number(count)
 
 
-def list_archived_fields(connection: Connection) -> list[tuple[int, int]]:
-    """Return (tenant, field number) of every archived field."""
-    rows = connection.fetch_all(
-        "SELECT tenant, field FROM zapdb_archives GROUP BY tenant, field ORDER BY tenant, field"
-    )
-    return [(as_number(tenant), as_number(field)) for tenant, field in rows]
-
-
-def iter_archive(
-    connection: Connection, tenant: int, field: int, size_bytes_min: int
-) -> Iterator[list[bytes]]:
-    """Yield the encoded values of one field that have at least `size_bytes_min` bytes, page by
-    page."""
-    mark, after = connection.storage.placeholder, b""
+def iter_archives(
+    connection: Connection, size_bytes_min: int
+) -> Iterator[list[tuple[int, int, bytes]]]:
+    """Yield (tenant, cell, encoded value) of all archived values that have at least
+    `size_bytes_min` bytes, page by page."""
+    mark = connection.storage.placeholder
+    place = (0, 0, b"", 0)
     sql = (
-        f"SELECT key, value FROM zapdb_archives WHERE tenant = {int(tenant)}"
-        f" AND field = {int(field)} AND length(value) >= {int(size_bytes_min)} AND key > {mark}"
-        f" ORDER BY key LIMIT {int(PAGE_RECORDS_MAX)}"
+        "SELECT tenant, table_number, key, cell, value FROM zapdb_archives"
+        f" WHERE (tenant, table_number, key, cell) > ({mark}, {mark}, {mark}, {mark})"
+        f" AND length(value) >= {int(size_bytes_min)}"
+        f" ORDER BY tenant, table_number, key, cell LIMIT {int(PAGE_RECORDS_MAX)}"
     )
-    while page := connection.fetch_all(sql, (after,)):
-        yield [as_bytes(value) for _, value in page]
-        after = as_bytes(page[-1][0])
+    while page := connection.fetch_all(sql, place):
+        found = [
+            ((as_number(tenant), as_number(table), as_bytes(key), as_number(cell)), as_bytes(value))
+            for tenant, table, key, cell, value in page
+        ]
+        yield [(tenant, cell, value) for (tenant, _, _, cell), value in found]
+        place, _ = found[-1]
 
 
 def archive_rows(key: bytes, archived: Mapping[int, bytes]) -> Iterator[ArchiveRow]:

@@ -191,11 +191,12 @@ ARCHIVES = Table(
     "zapdb_archives",
     METADATA,
     Column("tenant", BigInteger, primary_key=True, autoincrement=False),
-    Column("field", BigInteger, primary_key=True, autoincrement=False),
+    Column("table_number", BigInteger, primary_key=True, autoincrement=False),
     Column("key", LargeBinary, primary_key=True),
+    Column("cell", BigInteger, primary_key=True, autoincrement=False),
     Column("value", LargeBinary, nullable=False),
 )
-"""Values of dropped fields by record key; an empty one is a null (rule 19)."""
+"""Values of dropped fields by record key and cell; an empty one is a null (rule 19)."""
 
 BLOBS = Table(
     "zapdb_blobs",

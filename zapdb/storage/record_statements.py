@@ -94,7 +94,7 @@ class RecordStatements:
         name: str | None = None,
     ) -> None:
         self.storage, self.dialect = storage, storage.dialect
-        self.tenant = int(tenant)
+        self.tenant, self.number = int(tenant), number
         self.version_sql = version_sql or catalog_version_sql(tenant)
         self.name = name or record_table_name(number)
         self._mine = TenantRows(self.name, self.tenant)

@@ -218,7 +218,7 @@ class Iteration:
 
     def _load_archive(self, connection: Connection | None, key: bytes) -> bytes | None:
         archives = self._branches[0].bound.archives
-        if connection is None or not archives.fields:
+        if connection is None or not archives.is_used:
             return None
         return msgspec.msgpack.encode(archives.load(connection, key)[1])
 

@@ -167,14 +167,15 @@ def test_rule_04_a_fingerprint_is_unsigned_64_bits_and_stays_what_it_is() -> Non
     small = TableSchema(1, "people", (1,), (Field(1, "id", Integer()), Field(2, "name", String())))
     assert canonical_bytes(small) == bytes.fromhex(
         "89 01 01 6670656f706c65 8101"
-        "82 84 01 626964 67696e7465676572 00 84 02 646e616d65 66737472696e67 00 80 80 80 80"
+        "82 85 01 01 626964 67696e7465676572 00 85 02 02 646e616d65 66737472696e67 00"
+        "80 80 80 80"
     )
     assert 0 <= fingerprint(small) < 2**64
     assert fingerprint(small) == 0x21501DAFA07D755E
 
 
 def test_the_bytes_of_all_that_a_snapshot_may_hold_stay_what_they_are() -> None:
-    archived = Field(2, "fax", String(), optional=True)
+    archived = Field(2, "fax", String(), optional=True, cell=9)
     table = TableSchema(
         1,
         "people",
@@ -186,10 +187,10 @@ def test_the_bytes_of_all_that_a_snapshot_may_hold_stay_what_they_are() -> None:
         (ArchivedField(archived, 7),),
     )
     assert canonical_bytes(table) == bytes.fromhex(
-        "89 01 01 6670656f706c65 8101 81 84 01 626964 67696e7465676572 00"
+        "89 01 01 6670656f706c65 8101 81 85 01 01 626964 67696e7465676572 00"
         "81 84 01 6562795f6964 01 81 82 01 00"
         "81 83 03 6163 66 6964203e2030  81 82 01 6763617363616465"
-        "81 82 84 02 63666178 66737472696e67 01 07"
+        "81 82 85 02 09 63666178 66737472696e67 01 07"
     )
     assert fingerprint(table) == 0x405138D1D50A705B
 

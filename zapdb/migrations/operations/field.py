@@ -267,7 +267,7 @@ class DropField(FieldOperation):
         if not self._archives:
             return {}
         dropped = field_in(before, self.field)
-        return {Slot(dropped.number, dropped.type, dropped.optional): SourceField(dropped.number)}
+        return {Slot.of(dropped): SourceField(dropped.number)}
 
 
 @dataclass(frozen=True)
@@ -361,7 +361,7 @@ class RestoreField(TableOperation):
         otherwise: Derivation = Constant(None)
         if self.otherwise is not ABSENT:
             otherwise = self.otherwise.derive(before, field)
-        restored = Restored(Slot(field.number, field.type, field.optional), otherwise)
+        restored = Restored(Slot.of(field), otherwise)
         kind = after.field_numbered(field.number).type
         if has_same_bytes(field.type, kind):
             return {field.number: restored}

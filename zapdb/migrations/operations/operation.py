@@ -112,8 +112,8 @@ class Operation(ABC):
         return {}
 
     def archive(self, before: TableSchema, after: TableSchema) -> dict[Slot, Derivation]:
-        """Return the values to archive for records of `before`, by the slot of the dropped
-        field."""
+        """Return the values to archive for records of `before`, by the slot of the dropped field,
+        as the fields are numbered here; the migration knows their cells."""
         return {}
 
     def lossy_fields(self, before: TableSchema) -> frozenset[int]:

@@ -11,7 +11,7 @@ Of fields, the first transaction stores that they are to be erased, and `field_e
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -53,7 +53,8 @@ from zapdb.past.files.history_manifest import list_timelines
 from zapdb.past.files.stores import require_no_rollback, take_over_store
 from zapdb.past.files.working_store import FOLLOWER, StoreWriter
 from zapdb.records import OwnedBlobs, codec_for, decode_prefix, group_by_revision
-from zapdb.schema import TableSchema
+from zapdb.records.archive_cells import large_fields
+from zapdb.schema import Field, TableSchema
 from zapdb.storage import (
     BlobStatements,
     Connection,
@@ -73,9 +74,8 @@ class ErasureTarget:
     """A table from which a record is erased; one that was dropped has no `active` descriptor."""
 
     schema: TableSchema
-    fields: tuple[int, ...]
-    """The numbers of all fields that it ever had, and of those that may have large values."""
-    large: frozenset[int]
+    large: Mapping[int, Field]
+    """The fields that it ever had and that may have large values, by cell."""
     is_active: bool
 
     @property
@@ -86,14 +86,13 @@ class ErasureTarget:
 def find_erasure_target(connection: Connection, catalog: TenantCatalog, name: str) -> ErasureTarget:
     """Return the table of a name, else the last one that had it; raises `UnknownName`."""
     log = read_log(connection, catalog.tenant, name)
-    fields = {field.number: field.type for entry in log for field in entry.schema.fields}
-    large = frozenset(number for number, kind in fields.items() if kind.may_be_blob)
+    large = large_fields(entry.schema for entry in log)
     schema = log[-1].schema
     number = schema.number
     active = next((d for d in catalog.tables.values() if d.schema.number == number), None)
     if active is not None:
         schema = active.schema
-    return ErasureTarget(schema, tuple(sorted(fields)), large, active is not None)
+    return ErasureTarget(schema, large, active is not None)
 
 
 def begin_erasure(working: StoreWriter, table: ErasureTarget, key: bytes) -> Erasure:
@@ -200,7 +199,8 @@ def erase_fields(
         encoded = None if key is None else _encode_key(catalog, table, key)
         begun = begin_field_erasure(working, table, numbers, encoded)
         done = next(e for e in finish_erasures(working, now=now) if e.id == begun.id)
-    proof = _make_proof(storage, table, done, table.large & {*numbers})
+    large = [field for field in table.large.values() if field.number in numbers]
+    proof = _make_proof(storage, table, done, large)
     return replace(proof, fields=tuple(fields), not_reached=(PRESENT, *proof.not_reached))
 
 
@@ -219,7 +219,7 @@ def sweep_unowned(storage: Storage, proof: HistoryErasure) -> HistoryErasure:
 
 
 def _make_proof(
-    storage: Storage, table: ErasureTarget, done: Erasure, large: Collection[int]
+    storage: Storage, table: ErasureTarget, done: Erasure, large: Collection[object]
 ) -> HistoryErasure:
     sweep_retired(storage)
     connection, tenant = storage.connection(), done.tenant
@@ -417,7 +417,7 @@ def _delete(
             counted.add(transaction, change.before, change.after)
             blobs |= list_blobs_of(change, owned, table.large)
     changes = delete_versions(connection, tenant, number, key)
-    archived = take_archived_of(connection, tenant, table.fields, key)
+    archived = take_archived_of(connection, tenant, number, key)
     blobs |= list_archived_large(archived, table.large)
     kept = _take_archived_record(connection, working, table, key)
     blobs |= {blob for value in kept for blob, _ in owned.find(value)}

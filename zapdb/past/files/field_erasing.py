@@ -45,7 +45,13 @@ from zapdb.records import (
     encode_prefix,
     encode_unreadable,
 )
-from zapdb.records.archive_cells import decode_archive, list_archived_blobs, without_fields
+from zapdb.records.archive_cells import (
+    cells_of,
+    decode_archive,
+    large_fields,
+    list_archived_blobs,
+    without_cells,
+)
 from zapdb.records.derivation import Constant, Derivation, SourceField, restored_in
 from zapdb.schema import Field
 from zapdb.storage import BlobStatements, Connection, RecordStatements, TransactionMode
@@ -90,7 +96,7 @@ def find_erased_value(field: Field, entries: list[RevisionEntry]) -> Any:
 
 
 def list_blobs_of(change: LoggedChange, owned: OwnedBlobs, large: Collection[int]) -> set[bytes]:
-    """Return the large values of a logged change; `large` are the fields that may have some."""
+    """Return the large values of a logged change; `large` are the cells that may have some."""
     logged = {blob for value in change[:2] if value for blob, _ in owned.find_logged(value)}
     archives = (decode_archive(cell) for cell in change[2:])
     return logged | {blob for one in archives for blob in list_archived_blobs(one, large)}
@@ -99,9 +105,9 @@ def list_blobs_of(change: LoggedChange, owned: OwnedBlobs, large: Collection[int
 def list_archived_large(
     archived: Iterable[tuple[int, bytes]], large: Collection[int]
 ) -> set[bytes]:
-    """Return the large values among archived values, which come with their fields."""
+    """Return the large values among archived values, which come with their cells."""
     return {
-        read_blob(value, 0)[0][0] for field, value in archived if field in large and is_blob(value)
+        read_blob(value, 0)[0][0] for cell, value in archived if cell in large and is_blob(value)
     }
 
 
@@ -233,12 +239,10 @@ class _FieldEraser:
         self._records: RecordStatements | None = None
         if self._table in list_record_tables(connection):
             self._records = RecordStatements(working.storage, self._table, self._tenant)
-        self._large = {
-            f.number
-            for entry in working.revisions.list_of(self._table)
-            for f in working.revisions.schema_of(entry).fields
-            if f.type.may_be_blob
-        }
+        revisions = working.revisions
+        schemas = [revisions.schema_of(entry) for entry in revisions.list_of(self._table)]
+        self._large = large_fields(schemas)
+        self._cells = cells_of(schemas, erasure.fields)
 
     def list_keys(self) -> list[bytes]:
         """Return the next records, in the order of keys: those that there are, and those that were
@@ -265,8 +269,8 @@ class _FieldEraser:
             made = LoggedChange(
                 self._erase_value(key, change.before, at),
                 self._erase_value(key, change.after, None),
-                without_fields(change.archive_before, self._erasure.fields),
-                without_fields(change.archive_after, self._erasure.fields),
+                without_cells(change.archive_before, self._cells),
+                without_cells(change.archive_after, self._cells),
             )
             was |= list_blobs_of(change, self._owned, self._large)
             left |= list_blobs_of(made, self._owned, self._large)
@@ -276,8 +280,8 @@ class _FieldEraser:
                 changes += 1
         current = self._find_current(key)
         # A record that takes some of them back has done so.
-        fields = self._erasure.fields
-        archived = take_archived_of(self._connection, self._tenant, fields, key)
+        of = self._tenant, self._table, key, self._cells
+        archived = take_archived_of(self._connection, *of)
         kept, changed = self._erase_current(key, current, was)
         left |= self._list_blobs(kept)
         was |= list_archived_large(archived, self._large)

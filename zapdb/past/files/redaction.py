@@ -12,7 +12,7 @@ its key.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Sequence, Set
 from typing import Any, Final
 
 import numpy
@@ -40,7 +40,7 @@ from zapdb.past.files.rewriting import RowsChange
 from zapdb.past.files.states import FileReader
 from zapdb.past.files.working_store import StoreWriter
 from zapdb.records import Attachments, codec_for, encode_prefix
-from zapdb.records.archive_cells import without_fields
+from zapdb.records.archive_cells import cells_of, without_cells
 from zapdb.schema import Field, TableSchema
 from zapdb.storage.identifiers import make_uuid7
 
@@ -58,7 +58,10 @@ def find_redaction(working: StoreWriter, reader: FileReader, erasure: Erasure) -
     if not erasure.fields:
         return _WithoutRecord(erasure)
     assert reader.table is not None, "files of records have the schema of their table"
-    return _WithoutValues(_make_erased(working, reader.table, erasure, reader.names), erasure)
+    revisions = working.revisions
+    schemas = map(revisions.schema_of, revisions.list_of(reader.table.number))
+    erased = _make_erased(working, reader.table, erasure, reader.names)
+    return _WithoutValues(erased, cells_of(schemas, erasure.fields), erasure)
 
 
 class _WithoutRecord:
@@ -77,12 +80,12 @@ class _WithoutRecord:
 
 
 class _WithoutValues:
-    """Puts erased values into the columns of rows, of one key or all, and takes the fields out of
+    """Puts erased values into the columns of rows, of one key or all, and takes the cells out of
     their archived values; `erased` has an array of one value for each column."""
 
-    def __init__(self, erased: dict[str, Any], erasure: Erasure) -> None:
+    def __init__(self, erased: dict[str, Any], cells: Set[int], erasure: Erasure) -> None:
         self.columns = (KEY, OPERATION, ARCHIVE, *erased)
-        self._erased, self._fields = erased, frozenset(erasure.fields)
+        self._erased, self._cells = erased, cells
         self._key = pyarrow.scalar(erasure.key, pyarrow.binary())
 
     def count(self, rows: Any) -> int:
@@ -97,12 +100,12 @@ class _WithoutValues:
         return rows.set_column(at, rows.field(at), self._erase_archives(rows, is_meant))
 
     def _erase_archives(self, rows: Any, is_meant: Any) -> Any:
-        """Return the archived values of rows without those of the fields."""
+        """Return the archived values of rows without those of the cells."""
         column = rows.column(ARCHIVE)
         if column.null_count == len(column):
             return column
-        cells = zip(column.to_pylist(), is_meant, strict=True)
-        kept = [without_fields(cell, self._fields) if meant else cell for cell, meant in cells]
+        archives = zip(column.to_pylist(), is_meant, strict=True)
+        kept = [without_cells(one, self._cells) if meant else one for one, meant in archives]
         return pyarrow.chunked_array([pyarrow.array(kept, pyarrow.binary())])
 
     def _find_meant(self, rows: Any) -> Any:
@@ -118,9 +121,9 @@ class _WithoutValues:
         for name, value in self._erased.items():
             is_other |= _differs(rows.column(name), value)
         is_meant = self._find_meant(rows)
-        cells, left = rows.column(ARCHIVE), self._erase_archives(rows, is_meant)
-        if cells.null_count < len(cells):
-            pairs = zip(cells.to_pylist(), left.to_pylist(), strict=True)
+        archives, left = rows.column(ARCHIVE), self._erase_archives(rows, is_meant)
+        if archives.null_count < len(archives):
+            pairs = zip(archives.to_pylist(), left.to_pylist(), strict=True)
             is_other |= numpy.array([one != other for one, other in pairs], dtype=bool)
         return is_other & is_meant
 

@@ -77,7 +77,7 @@ class StateConverter:
         self._schema: TableSchema = working.revisions.schema_of(entry)
         self._eras = TableEras(working, loaded, catalog, begun.table_number)
         self._pruned = pruned
-        self._archived = frozenset(one.field.number for one in self._schema.archived)
+        self._archived = self._schema.archived_cells
         self._large = large_fields([self._schema])
         self._files: list[HistoryFile] = []
         self._doubt: Doubt | None = None

@@ -65,7 +65,7 @@ class RewoundTable(BoundTable):
     ) -> None:
         super().__init__(storage, catalog, replace(descriptor, indexes=()))
         self.records: RewoundStatements = records
-        self.archives = ArchiveStatements(records, self.archives.fields)
+        self.archives = ArchiveStatements(records, catalog.chain.archived_fields(schema.number))
         reader = self._make_reader(codec_for(schema, catalog.zones).decode)
         self.adapter = PastAdapter(self, schema, reader)
 

@@ -81,7 +81,7 @@ class StoredTable(BoundTable):
         self.storage, self.catalog, self.state = storage, catalog, state
         self.served = None
         self.schema = then.schema
-        self.archived = frozenset(one.field.number for one in then.schema.archived)
+        self.archived = then.schema.archived_cells
         self.descriptor = TableDescriptor(
             then.schema, then.revision, then.layout_revision, {}, {}, ()
         )

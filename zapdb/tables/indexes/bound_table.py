@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import NamedTuple, Self, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
-from zapdb.activation.activate import is_same_layout, is_unchanged
 from zapdb.activation.tenant_catalog import NOT_STORED
 from zapdb.errors import TransactionConflict
 from zapdb.limits import PLANS_KEPT_MAX
@@ -156,7 +155,7 @@ class BoundTable:
         self.blobs = BlobStatements(storage)
         self._archived = catalog.chain.archived_fields(descriptor.schema.number)
         self.archives = ArchiveStatements(self.statements, self._archived)
-        self.archived = frozenset(one.field.number for one in descriptor.schema.archived)
+        self.archived = descriptor.schema.archived_cells
         """The numbers of the dropped fields whose values are archived."""
         self.codec = codec_for(descriptor.schema, catalog.zones)
         self.reader = make_reader(
@@ -266,9 +265,7 @@ def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int)
     if served >= catalog.position:
         return False
     older = catalog.chain.schema_at(served).table_numbered(descriptor.schema.number)
-    return older is not None and not is_unchanged(
-        catalog.chain, older, descriptor.schema, served, catalog.position
-    )
+    return older is not None and older != descriptor.schema
 
 
 def archived_blobs(attachments: Attachments, fields: Mapping[int, Field]) -> dict[bytes, bytes]:
@@ -345,7 +342,7 @@ def compile_program(
     origin = descriptor.origins[revision]
     source = catalog.chain.table_at(origin, target.number)
     is_stale = revision < descriptor.layout_revision
-    if not is_stale and is_same_layout(catalog.chain, source, target, origin, position):
+    if not is_stale and source.cells == target.cells:
         return None
     return catalog.chain.program(target.number, origin, position, catalog.zones)
 

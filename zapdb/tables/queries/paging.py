@@ -123,7 +123,7 @@ def _take(
     for taken in iteration.take_all(number, span, rows, is_last=is_last):
         if taken.owed:
             yield _merge(session, bound_plan, predicate, taken)
-        elif taken.rows and iteration.is_inside and bound_plan.bound.archives.fields:
+        elif taken.rows and iteration.is_inside and bound_plan.bound.archives.is_used:
             yield [*bound_plan.read(taken.rows)]  # a write may change archived values, too
         elif taken.rows:
             yield bound_plan.read(taken.rows)

@@ -129,7 +129,7 @@ def read_quickly(
     if session.writes_back(bound):
         write_back_page(session, bound, ((key, value) for _, key, value in rows))
     found = quick.find_matching(parts, bound.adapter.reader.read_many(rows))
-    if session.sees_writes and bound.archives.fields and is_inside_writing(session):
+    if session.sees_writes and bound.archives.is_used and is_inside_writing(session):
         found = iter([*found])  # a write may change archived values, too
     is_all = size == limit and not quick.fit.match.inexact
     if len(rows) < size or is_all:

@@ -63,9 +63,9 @@ def _lines_of(bound: BoundTable, key: bytes, archived_values: RecordArchive) -> 
     parts = zip(bound.schema.key_fields, bound.codec.decode_key(key), strict=True)
     shown = [part.type.to_document(value) for part, value in parts]
     for archived in bound.schema.archived:
-        if archived.field.number in encoded:
+        if archived.field.cell in encoded:
             kind = archived.field.type.bind(bound.catalog.zones)
-            found = decode_archived_value(kind, encoded[archived.field.number], attachments)
+            found = decode_archived_value(kind, encoded[archived.field.cell], attachments)
             line = {
                 "key": shown,
                 "field": archived.field.name,
@@ -119,4 +119,4 @@ def _read_line(
             if kind.may_be_blob
             else kind.encode(value)
         )
-    return archived.field.number, bound.codec.encode_key(key), encoded
+    return archived.field.cell, bound.codec.encode_key(key), encoded

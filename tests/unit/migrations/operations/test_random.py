@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import forms
 from tests.documents import PEOPLE, document, resolve_documents
-from tests.strategies import document_of, extend
+from tests.strategies import check_cells, document_of, extend
 from zapdb.errors import InvalidMigration
 from zapdb.migrations import OPERATIONS, Chain, NumberAllocator
 from zapdb.migrations.document_structure import Name, Plain, keys_of
@@ -245,6 +245,7 @@ def check_sound(drawn: list[dict[str, Any]]) -> None:
         for source, target in ((2, 3), (3, 2)):
             plan = reached.conversion_plan(table.number, source, target)
             assert all(subderivations(d) for d in plan.derivations.values())
+    check_cells(reached)
     schema, numbers = migration.after, NumberAllocator(step=-1, migration=3)
     for operation in migration.rollback:
         schema = operation.apply(schema, numbers)

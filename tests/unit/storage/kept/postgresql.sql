@@ -1,5 +1,5 @@
--- layout 0030
-CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, key BYTEA NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, field, key) )
+-- layout 0031
+CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, table_number BIGINT NOT NULL, key BYTEA NOT NULL, cell BIGINT NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, table_number, key, cell) )
 CREATE TABLE zapdb_blobs ( id BYTEA NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_calls ( id BYTEA NOT NULL, called_at BIGINT NOT NULL, principal TEXT NOT NULL, method TEXT NOT NULL, tenant_name TEXT NOT NULL, tables TEXT NOT NULL, status TEXT NOT NULL, duration_us BIGINT NOT NULL, PRIMARY KEY (id) )
 CREATE INDEX zapdb_calls_by_time ON zapdb_calls (called_at, id)
