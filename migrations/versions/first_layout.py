@@ -74,6 +74,7 @@ def upgrade() -> None:
     op.create_table(
         "zapdb_migrations",
         sa.Column("id", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column("parent", sa.BigInteger, nullable=False),
         sa.Column("number", sa.BigInteger, nullable=False),
         sa.Column("name", sa.Text, nullable=False),
         sa.Column("summary", sa.Text, nullable=False),
@@ -103,7 +104,7 @@ def upgrade() -> None:
         sa.Column("migrated_at", sa.BigInteger, nullable=False),
         sa.Column("migrated_by", sa.Text, nullable=False),
         sa.Column("position", sa.BigInteger, nullable=False),
-        sa.Column("digest", sa.Text, nullable=False),
+        sa.Column("migration", sa.BigInteger, nullable=False),
         sa.Column("record_format", sa.BigInteger, nullable=False),
         sa.Column("layout_revision", sa.BigInteger, nullable=False),
         sa.Column("table_schema", sa.LargeBinary, nullable=False),

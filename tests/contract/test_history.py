@@ -17,6 +17,7 @@ from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, read_entries
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
 from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.migrations import load_directory
 from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage, TransactionMode
@@ -102,7 +103,7 @@ def test_rule_01_a_snapshot_is_exactly_the_schema_of_its_position(workspace: Wor
         (table,) = chain.schema_at(entry.position)
         assert entry.schema == table
         assert entry.fingerprint == fingerprint(table)
-        assert entry.digest == chain.at(entry.position).digest
+        assert entry.migration == chain.at(entry.position).id
     assert [e.position for e in entries] == [1, 2, 3]
 
 
@@ -131,7 +132,7 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
     """Some apply, some roll_back, one prunes, all at once: each revision is written once."""
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR)
-    second = entries_of(workspace.control)[-1].digest
+    second = load_directory(workspace.directory).at(2).digest
     seen: dict[int, tuple[str, int]] = {}
     stop = threading.Event()
 
@@ -179,7 +180,8 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
 ) -> None:
     up(workspace, 1, ITEMS)
     (first,) = entries_of(workspace.control)
-    made = schema_history.NewRevision(DEFAULT_TENANT, first.schema, "change", 1, first.digest, 1)
+    place = schema_history.ChainPlace(1, first.migration)
+    made = schema_history.NewRevision(DEFAULT_TENANT, first.schema, "change", place, 1)
     drawn: list[int] = []
 
     def append() -> None:
@@ -353,7 +355,7 @@ def test_a_principal_has_a_name(name: str) -> None:
 
 
 def make_entry(revision: int, stamped: int, event: str = "change") -> RevisionEntry:
-    return RevisionEntry(1, 1, revision, event, stamped, 0, "", 0, "", 1, 1, b"")
+    return RevisionEntry(1, 1, revision, event, stamped, 0, "", 0, 0, 1, 1, b"")
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from zapdb.records import copied_from
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.data_tables import create_record_table
-from zapdb.storage.fixed_tables import RevisionEvent
+from zapdb.storage.fixed_tables import RevisionEvent, TenantEvent
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.statements import raise_catalog_version
 
@@ -57,14 +57,14 @@ def activate(
         kept = find_kept(chain, old, table, catalog.position, target)
         exchange_indexes(connection, catalog.tenant, old, table, kept)
         reconcile_constraints(connection, catalog.tenant, old, table)
-    digest = chain.at(target).digest
+    place = schema_history.ChainPlace.on(chain, target)
     for table in before:
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
-            drop_table(connection, catalog.tenant, table, target, digest)
+            drop_table(connection, catalog.tenant, table, place)
             if after.table_active_or_archived(table.number) is None:
                 retire_record_table(connection, catalog.tenant, table.number)
-    set_position(connection, catalog.tenant, target)
+    set_position(connection, catalog.tenant, "activation", place)
     return list(dict.fromkeys(changed))  # a dropped table may have the name of a new one
 
 
@@ -79,9 +79,9 @@ def _append_entry(
     old = before.table_active_or_archived(table.number)
     is_archived = before.table_numbered(table.number) is None
     event: RevisionEvent = "create" if old is None else "restore" if is_archived else "change"
-    digest = chain.at(target).digest
+    place = schema_history.ChainPlace.on(chain, target)
     layout = find_layout(connection, catalog.tenant, chain, table)
-    made = schema_history.NewRevision(catalog.tenant, table, event, target, digest, layout)
+    made = schema_history.NewRevision(catalog.tenant, table, event, place, layout)
     schema_history.append_revision(connection, made)
 
 
@@ -180,7 +180,7 @@ def create_index(
 
 
 def drop_table(
-    connection: Connection, tenant: int, table: TableSchema, position: int, digest: str
+    connection: Connection, tenant: int, table: TableSchema, place: schema_history.ChainPlace
 ) -> None:
     """Deactivate a table; its records are left to the caller."""
     for index in table.indexes:
@@ -188,7 +188,7 @@ def drop_table(
     for kind, number, _ in constraints_of(table):
         rows.delete(connection, ConstraintRow, tenant, kind, number)
     schema_history.append_revision(
-        connection, schema_history.NewRevision(tenant, table, "drop", position, digest)
+        connection, schema_history.NewRevision(tenant, table, "drop", place)
     )
 
 
@@ -273,11 +273,14 @@ def publish_index(
     raise_catalog_version(connection, tenant)
 
 
-def set_position(connection: Connection, tenant: int, position: int) -> None:
+def set_position(
+    connection: Connection, tenant: int, event: TenantEvent, place: schema_history.ChainPlace
+) -> None:
     row = rows.get(connection, Tenant, tenant, lock=True)
     assert row is not None
-    rows.put(connection, structs.replace(row, position=position))
-    append_position_event(connection, tenant, row.position, position)
+    moved = structs.replace(row, position=place.position, migration=place.migration)
+    rows.put(connection, moved)
+    append_position_event(connection, tenant, event, row.migration, place.migration)
     raise_catalog_version(connection, tenant)
 
 

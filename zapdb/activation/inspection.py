@@ -80,14 +80,10 @@ def _compare_file(
     return ("applied" if file.number <= catalog.position else "pending"), None
 
 
-def read_labels(connection: Connection) -> dict[tuple[int, str], str]:
-    """Return the labels of all migrations ever stored, by number and digest; the latest name
-    counts."""
-    query = sa.select(MIGRATIONS.c.number, MIGRATIONS.c.name, MIGRATIONS.c.digest)
-    return {
-        (number, digest): label(number, name)
-        for number, name, digest in connection.core_execute(query.order_by(MIGRATIONS.c.id))
-    }
+def read_labels(connection: Connection) -> dict[int, str]:
+    """Return the labels of all migrations ever stored, by id."""
+    query = sa.select(MIGRATIONS.c.id, MIGRATIONS.c.number, MIGRATIONS.c.name)
+    return {id: label(number, name) for id, number, name in connection.core_execute(query)}
 
 
 def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEntry]:

@@ -98,6 +98,7 @@ def _catalog_at(
         active.created_at,
         active.version,
         target,
+        chain.at(target).id if target > chain.start else 0,
         active.rolling_back,
         active.chain_state,
         active.stored,

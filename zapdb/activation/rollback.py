@@ -186,7 +186,8 @@ def publish_rollback(storage: Storage, tenant: int, lease: Lease, migration: Mig
             _check_none_left(connection, tenant, rollback)
         _restore_tables(connection, catalog, catalog.rolling_back)
         _forget_sequences(connection, catalog, migration.number)
-        set_position(connection, tenant, migration.number - 1)
+        place = schema_history.ChainPlace.on(catalog.chain, migration.number - 1)
+        set_position(connection, tenant, "rollback", place)
 
 
 def _forget_sequences(connection: Connection, catalog: TenantCatalog, number: int) -> None:
@@ -246,11 +247,11 @@ def _restore_tables(
 ) -> None:
     tenant, chain, number = catalog.tenant, catalog.chain, ongoing.number
     before = chain.schema_at(number - 1)
-    digest = chain.at(number - 1).digest if number - 1 > chain.start else ""
+    place = schema_history.ChainPlace.on(chain, number - 1)
     for descriptor in catalog.tables.values():
         table = before.table_active_or_archived(descriptor.schema.number)
         if table is None:
-            drop_table(connection, tenant, descriptor.schema, number - 1, digest)
+            drop_table(connection, tenant, descriptor.schema, place)
             retire_record_table(connection, tenant, descriptor.schema.number)
             continue
         is_archived = before.table_numbered(table.number) is None
@@ -259,7 +260,7 @@ def _restore_tables(
         is_origin = descriptor.origins.get(descriptor.layout_revision) == number
         if table != descriptor.schema or not stays or is_origin:
             layout = _restored_layout(catalog, descriptor, table, ongoing)
-            made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
+            made = schema_history.NewRevision(tenant, table, "rollback", place, layout)
             revision = schema_history.append_revision(connection, made)
             assert revision == ongoing.revisions[table.number]
             if not is_archived:
@@ -267,10 +268,10 @@ def _restore_tables(
                 exchange_indexes(connection, tenant, descriptor.schema, table, kept)
                 reconcile_constraints(connection, tenant, descriptor.schema, table)
         if is_archived:
-            drop_table(connection, tenant, descriptor.schema, number - 1, digest)
+            drop_table(connection, tenant, descriptor.schema, place)
     for table in before:
         if chain.schema_at(number).table_numbered(table.number) is None:
-            _bring_back(connection, catalog, table, number, digest)
+            _bring_back(connection, catalog, table, place)
 
 
 def _restored_layout(
@@ -297,7 +298,10 @@ def _restored_layout(
 
 
 def _bring_back(
-    connection: Connection, catalog: TenantCatalog, table: TableSchema, number: int, digest: str
+    connection: Connection,
+    catalog: TenantCatalog,
+    table: TableSchema,
+    place: schema_history.ChainPlace,
 ) -> None:
     """Activate a table again that the rolled-back migration dropped."""
     tenant = catalog.tenant
@@ -309,7 +313,7 @@ def _bring_back(
         )
     create_record_table(connection, table.number)
     layout = find_layout(connection, tenant, catalog.chain, table)
-    made = schema_history.NewRevision(tenant, table, "rollback", number - 1, digest, layout)
+    made = schema_history.NewRevision(tenant, table, "rollback", place, layout)
     schema_history.append_revision(connection, made)
     exchange_indexes(connection, tenant, None, table, frozenset())
     reconcile_constraints(connection, tenant, None, table)

@@ -152,8 +152,8 @@ def _begin_logs(
                 hint="restore the whole database from a backup",
             )
         layout = _find_revision(connection, tenant, table)
-        digest = chain.at(position).digest
-        made = schema_history.NewRevision(tenant, table, "recovered", position, digest, layout)
+        place = schema_history.ChainPlace.on(chain, position)
+        made = schema_history.NewRevision(tenant, table, "recovered", place, layout)
         for revision in _choose_revisions(layout, unused):
             schema_history.insert_revision(connection, made, revision, 0)
         yield table.name

@@ -45,7 +45,6 @@ from zapdb.catalog.stored_migrations import (
     StoredChain,
     StoredMigrations,
     find_chain_state,
-    find_id,
 )
 from zapdb.catalog.stored_schemas import load_schema
 from zapdb.catalog.stored_settings import read_history_settings
@@ -119,6 +118,8 @@ class TenantCatalog:
     version: int
     """An identity (`storage.identities`), so that an equal version means the same catalog."""
     position: int
+    migration: int
+    """The id of the migration at the position, 0 if there is none."""
     rolling_back: OngoingRollback | None
     chain_state: ChainState
     stored: StoredMigrations = field(hash=False)
@@ -193,7 +194,7 @@ def _load_tenant_catalog(
             stored=chain_state.stored_end,
         )
     stored, chain = _open_chain(connection, chain_state, known)
-    schema = _load_schema(connection, chain_state, chain, position)
+    schema = _load_schema(connection, row, chain)
     newest = read_newest(connection, tenant)
     if not isinstance(found, CatalogCache):
         found = SomeRows.read(connection, (IndexRow, ConstraintRow, SettingRow), ANY, tenant)
@@ -221,6 +222,7 @@ def _load_tenant_catalog(
         row.created_at,
         as_number(version),
         position,
+        row.migration,
         ongoing,
         chain_state,
         stored,
@@ -281,13 +283,10 @@ def _open_chain(
     return stored, StoredChain(stored, state.stored_end, known.chain)
 
 
-def _load_schema(
-    connection: Connection, state: ChainState, chain: StoredChain, position: int
-) -> Schema:
-    if position and not chain.knows(position):
-        loaded = load_schema(connection, find_id(connection, state, position))
-        chain.note_schema(position, loaded)
-    return chain.schema_at(position) if position else Schema()
+def _load_schema(connection: Connection, row: Tenant, chain: StoredChain) -> Schema:
+    if row.position and not chain.knows(row.position):
+        chain.note_schema(row.position, load_schema(connection, row.migration))
+    return chain.schema_at(row.position) if row.position else Schema()
 
 
 class RevisionLog:

@@ -280,8 +280,8 @@ def _apply(
         catalog = load_tenant_catalog(connection, tenant, catalog)
         before = catalog.chain.schema_at(catalog.chain.end)
         numbers = CounterAllocator(connection, task.provisional)
-        migration = resolve(task.parsed, before, numbers)
-        store(connection, migration, task.parsed.source.raw)
+        resolved = resolve(task.parsed, before, numbers)
+        migration = store(connection, resolved, task.parsed.source.raw)
         chain = catalog.chain.with_migration(migration)
         reachable, _ = find_reachable_position(
             connection, chain, catalog.position, migration.number

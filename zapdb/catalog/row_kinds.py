@@ -126,7 +126,8 @@ class ChainState(CatalogRow, frozen=True):
 
 
 class Tenant(CatalogRow, frozen=True):
-    """A tenant's name, and the number of the newest migration active for it.
+    """A tenant's name, and the number and the id of the newest migration active for it, 0 if there
+    is none.
 
     A tenant with `removing` is being removed, and no process works with it.
     """
@@ -141,6 +142,7 @@ class Tenant(CatalogRow, frozen=True):
     number: Positive
     name: str
     position: Number
+    migration: Number
     created_at: Number
     created_by: str
     removing: bool

@@ -39,14 +39,16 @@ def append_revision_event(
         append_event(connection, principal.current(), (tenant, table, made, event, None, made))
 
 
-def append_position_event(connection: Connection, tenant: int, before: int, after: int) -> None:
-    """Write the event of a tenant's new position: an activation, or the end of a rollback."""
+def append_position_event(
+    connection: Connection, tenant: int, event: TenantEvent, before: int, after: int
+) -> None:
+    """Write the event of a tenant's new position, with the ids of the newest migrations before and
+    after it."""
     settings = read_history_settings(connection, tenant)
     if not _records_any(settings):
         return
-    event: TenantEvent = "activation" if after > before else "rollback"
-    positions = encode_prefix(before), encode_prefix(after)
-    append_event(connection, principal.current(), (tenant, OF_TENANT, b"", event, *positions))
+    migrations = encode_prefix(before), encode_prefix(after)
+    append_event(connection, principal.current(), (tenant, OF_TENANT, b"", event, *migrations))
 
 
 def append_archive_events(

@@ -48,7 +48,7 @@ ENTRY_COLUMNS: Final = (
     SCHEMA_HISTORY.c.migrated_at,
     SCHEMA_HISTORY.c.migrated_by,
     SCHEMA_HISTORY.c.position,
-    SCHEMA_HISTORY.c.digest,
+    SCHEMA_HISTORY.c.migration,
     SCHEMA_HISTORY.c.record_format,
     SCHEMA_HISTORY.c.layout_revision,
     SCHEMA_HISTORY.c.table_schema,
@@ -59,7 +59,8 @@ _ENTRY_COLUMNS: Final = ", ".join(column.name for column in ENTRY_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class RevisionEntry:
-    """One schema change of one table; `position` and `digest` are those of its newest migration.
+    """One schema change of one table; `position` and `migration` are the number and the id of its
+    newest migration, 0 if there was none.
 
     `migrated_at` is in microseconds since 1970-01-01 UTC by the database's clock, 0 for an entry of
     `recovered`. `packed` holds the canonical bytes of the schema, compressed.
@@ -73,7 +74,7 @@ class RevisionEntry:
     migrated_at: int
     migrated_by: str
     position: int
-    digest: str
+    migration: int
     record_format: int
     layout_revision: int
     packed: bytes
@@ -119,9 +120,22 @@ class RevisionEntry:
 
 
 def is_on_chain(entry: RevisionEntry, chain: Chain) -> bool:
-    """Whether a chain has the migration of an entry, which is not rolled back there."""
+    """Whether a chain has the migration of an entry: not another one with its number."""
     at = entry.position
-    return chain.start < at <= chain.end and chain.at(at).digest == entry.digest
+    return chain.start < at <= chain.end and chain.at(at).id == entry.migration
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """Where a tenant is: number and id of the newest migration that is active for it."""
+
+    position: int
+    migration: int
+
+    @classmethod
+    def on(cls, chain: Chain, position: int) -> ChainPlace:
+        """The place at a position of a chain of stored migrations."""
+        return cls(position, chain.at(position).id if position > chain.start else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +145,7 @@ class NewRevision:
     tenant: int
     schema: TableSchema
     event: RevisionEvent
-    position: int
-    digest: str
+    place: ChainPlace
     layout_revision: int | None = None
 
 
@@ -190,8 +203,8 @@ def insert_revision(
             fingerprint(made.schema).to_bytes(8, "big"),
             migrated_at,
             principal.current(),
-            made.position,
-            made.digest,
+            made.place.position,
+            made.place.migration,
             format_to_write(connection, "record"),
             revision if layout is None else layout,
             zlib.compress(canonical_bytes(made.schema), COMPRESSION_LEVEL),
@@ -307,17 +320,18 @@ class LaterEvents:
 
     revisions: dict[int, int]
     switched: frozenset[int]
-    position: int | None
-    """The tenant's position at the moment, if it changed since."""
+    migration: int | None
+    """The id of the newest migration that was active at the moment, if that changed since."""
 
     def list_earlier(self, table: int, entries: Sequence[RevisionEntry]) -> list[RevisionEntry]:
         """Return those entries of a table that it had at the moment; the last one counts."""
         limit = self.revisions.get(table)
         return [entry for entry in entries if limit is None or entry.revision < limit]
 
-    def find_position(self, now: int) -> int:
-        """Return the tenant's position at the moment, given that of now."""
-        return now if self.position is None else self.position
+    def find_migration(self, now: int) -> int:
+        """Return the id of the newest migration that was active at the moment, given that of
+        now."""
+        return now if self.migration is None else self.migration
 
     def switches(self, table: int) -> bool:
         """Whether the recording of a table's changes was switched on or off."""
@@ -334,16 +348,16 @@ def read_later_events(
         " ORDER BY transaction_number"
     )
     revisions: dict[int, int] = {}
-    switched, positions = set[int](), list[int]()
+    switched, migrations = set[int](), list[int]()
     for number, event, before, after in (*stored, *checked(_EVENT_COLUMNS, rows)):
         if event in SWITCHES:
             switched.add(number)
         elif number == OF_TENANT and event in POSITIONS:
-            positions.append(decode_prefix(as_bytes(before), 0)[0])
+            migrations.append(decode_prefix(as_bytes(before), 0)[0])
         elif number != OF_TENANT and event in REVISIONS:
             revision, _ = decode_prefix(as_bytes(after), 0)
             revisions[number] = min(revision, revisions.get(number, revision))
-    return LaterEvents(revisions, frozenset(switched), positions[0] if positions else None)
+    return LaterEvents(revisions, frozenset(switched), migrations[0] if migrations else None)
 
 
 def makes_other_bytes(then: RevisionEntry, entry: RevisionEntry) -> bool:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import takewhile
 from typing import Any, Final, overload
 
 import cbor2
@@ -62,6 +63,7 @@ def _require_state(state: ChainState | None) -> ChainState:
 
 _COLUMNS: Final = (
     MIGRATIONS.c.id,
+    MIGRATIONS.c.parent,
     MIGRATIONS.c.number,
     MIGRATIONS.c.name,
     MIGRATIONS.c.summary,
@@ -77,9 +79,10 @@ _SELECT: Final = f"SELECT {', '.join(column.name for column in _COLUMNS)} FROM z
 
 @dataclass(frozen=True, slots=True)
 class StoredMigration:
-    """Verify one row."""
+    """One row, verified."""
 
     id: int
+    parent: int
     number: int
     name: str
     summary: str
@@ -247,36 +250,49 @@ def list_up_to(
 
     Raises `CatalogChanged` if a backup was restored that does not have it, and `CorruptCatalog`.
     """
-    if not known and read_chain_state(connection).newest_id == state.newest_id:
-        return list_stored(connection, state)
-    after = known[-1].id if known else 0
+    return _require_whole(list_line(connection, state.newest_id, known), state)
+
+
+def list_line(
+    connection: Connection, newest: int, known: Sequence[StoredMigration] = ()
+) -> list[StoredMigration]:
+    """Return the migrations from the first one to that with the id `newest`, each behind its
+    parent, whatever was rolled back since; `known` ones, of the same or another line, are not read
+    again. Raises `CatalogChanged` if there is none with the id, and `CorruptCatalog`."""
+    places = {one.id: at for at, one in enumerate(known)}
+    if newest in places:
+        return list(known[: places[newest] + 1])
     mark = connection.storage.placeholder
+    after = known[-1].id if known else 0
     rows = connection.fetch_all(
-        f"{_SELECT} WHERE id >= {mark} AND id <= {mark} ORDER BY id", (after, state.newest_id)
+        f"{_SELECT} WHERE id > {mark} AND id <= {mark} ORDER BY id", (after, newest)
     )
-    read = [_verify(row) for row in checked(_COLUMNS, rows)]
-    if known:
-        # A row is never deleted: without it, the known ones are of another history.
-        if not read or (read[0].id, read[0].digest) != (known[-1].id, known[-1].digest):
-            return list_up_to(connection, state)
-        read = read[1:]
-    found = list(known)
-    for migration in read:
-        # It takes the place of one that was rolled back before, and so do those behind that.
-        while found and (migration.replaces or found[-1].number >= migration.number):
-            found.pop()
-        found.append(migration)
-    while found and found[-1].number > state.stored_end:  # rolled back, and nothing stored since
-        found.pop()
-    if (found[-1].id if found else 0) == state.newest_id:
-        return _require_whole(found, state)
-    if known:  # of another history of the database
-        return list_up_to(connection, state)
-    raise CatalogChanged(
-        "the database has other migrations than when its catalog was read",
-        stored_end=state.stored_end,
-        hint="a backup was restored: run the operation again",
-    )
+    read = {row[0]: row for row in checked(_COLUMNS, rows)}
+    found, at = list[StoredMigration](), newest
+    while at in read:
+        found.append(_verify(read[at]))
+        at = found[-1].parent
+    if at and at not in places:
+        if known:  # the line leaves them before their end, or they are of another history
+            return list_line(connection, newest)
+        raise CatalogChanged(
+            "the database has other migrations than when its catalog was read",
+            hint="a backup was restored: run the operation again",
+        )
+    return [*known[: places.get(at, -1) + 1], *reversed(found)]
+
+
+def read_line(connection: Connection, newest: int, known: Chain | None = None) -> Chain:
+    """Return the chain up to a stored migration, by its id, whether it is rolled back or not; what
+    it has in common with a known one is the same there. Raises as `list_line` does."""
+    migrations = () if known is None else known.migrations
+    for found in migrations:
+        if known is not None and found.id == newest:
+            return known.up_to(found.number)
+    stored = list_line(connection, newest)
+    pairs = zip(stored, migrations, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
+    return read_chain(stored[same:], Chain(migrations[:same]))
 
 
 def list_from(connection: Connection, state: ChainState, number: int) -> list[StoredMigration]:
@@ -311,15 +327,16 @@ def list_lines(connection: Connection, first: int, last: int) -> list[LockLine]:
 
 
 def _require_whole(found: list[StoredMigration], state: ChainState) -> list[StoredMigration]:
-    start = found[0].number if found and found[0].replaces else 1
+    start, parent = found[0].number if found and found[0].replaces else 1, 0
     for expected, migration in enumerate(found, start):
-        if migration.number != expected:
+        if (migration.number, migration.parent) != (expected, parent):
             raise CorruptCatalog(
                 "a stored migration is missing",
                 number=expected,
                 stored=", ".join(str(m.number) for m in found),
                 hint="the zapdb_migrations table was tampered with: restore it from a backup",
             )
+        parent = migration.id
     last = (found[-1].number, found[-1].id, found[-1].digest) if found else (0, 0, "")
     if last != (state.stored_end, state.newest_id, state.digest):
         raise CorruptCatalog(
@@ -339,28 +356,9 @@ def pair_stored(stored: Iterable[StoredMigration], chain: Chain) -> list[StoredS
     ]
 
 
-def find_id(connection: Connection, state: ChainState, number: int) -> int:
-    """Return the id of the stored migration with a number; raises `CorruptCatalog`."""
-    if number == state.stored_end:
-        return state.newest_id
-    mark = connection.storage.placeholder
-    found = connection.fetch_all(
-        f"SELECT id FROM zapdb_migrations WHERE number = {mark}"
-        f" AND {has_word_sql(MIGRATIONS.c.state, STORED)}",
-        (number,),
-    )
-    if len(found) != 1:
-        raise CorruptCatalog(
-            "a stored migration is missing",
-            number=number,
-            hint="the zapdb_migrations table was tampered with: restore it from a backup",
-        )
-    return as_number(found[0][0])
-
-
 def _verify(row: Sequence[Any]) -> StoredMigration:
     """One row of `_COLUMNS`."""
-    id, number, name, summary, state, digest, stored_structure, numbers, source_hash = row
+    id, parent, number, name, summary, state, digest, stored_structure, numbers, source_hash = row
     structure = bytes(stored_structure)
     found = digest_of(structure)
     if found != digest:
@@ -382,7 +380,7 @@ def _verify(row: Sequence[Any]) -> StoredMigration:
             hint="restore this row of zapdb_migrations from a backup",
         ) from error
     return StoredMigration(
-        id, number, name, summary, state, digest, structure, drawn, bytes(source_hash)
+        id, parent, number, name, summary, state, digest, structure, drawn, bytes(source_hash)
     )
 
 
@@ -393,7 +391,7 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
         return chain
     for row in stored:
         before = migrations[-1].after if migrations else Schema()
-        migration = read_stored(row.structure, row.name, row.summary, row.drawn, before)
+        migration = read_stored(row.structure, row.name, row.summary, row.drawn, before, row.id)
         if migration.number != row.number:
             raise CorruptCatalog(
                 "a stored migration is in the place of another",
@@ -405,38 +403,11 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
     return Chain(tuple(migrations))
 
 
-def read_chain_at_time(
-    connection: Connection, time_us: int, *, with_rolled_back: bool
-) -> Chain | None:
-    """Return the chain as it was at a time, with the migrations that were rolled back after it; and
-    `with_rolled_back` with the one that was rolled back just then. None if it can't be told."""
-    at = MIGRATIONS.c
-    kept = at.rolled_back_at >= time_us if with_rolled_back else at.rolled_back_at > time_us
-    query = sa.select(*_COLUMNS).where(
-        at.stored_at <= time_us, sa.or_(at.rolled_back_at.is_(None), kept)
-    )
-    newest = {
-        made.number: made
-        for made in map(_verify, connection.core_execute(query.order_by(at.id)).fetchall())
-    }
-    stored = [newest[number] for number in sorted(newest)]
-    start = stored[0].number if stored else 1
-    if [made.number for made in stored] != list(range(start, start + len(stored))):
-        return None
-    if stored and start > 1 and not stored[0].replaces:
-        return None
-    return read_chain(stored)
-
-
-def read_chains_to(connection: Connection, number: int) -> Iterator[Chain]:
-    """Yield the chains that ever ended with a migration of this number, the newest first: each as
-    it was when that migration was stored, which those before it can't be rolled back behind."""
-    at = MIGRATIONS.c
-    query = sa.select(at.stored_at).where(at.number == number).order_by(at.id.desc())
-    for (stored_at,) in connection.core_execute(query).fetchall():
-        chain = read_chain_at_time(connection, stored_at, with_rolled_back=False)
-        if chain is not None:
-            yield chain.up_to(number)
+def read_number(connection: Connection, id: int) -> int:
+    """Return the number of a stored migration, whether it is rolled back or not; 0 for none."""
+    mark = connection.storage.placeholder
+    found = connection.fetch_all(f"SELECT number FROM zapdb_migrations WHERE id = {mark}", (id,))
+    return as_number(found[0][0]) if found else 0
 
 
 def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
@@ -449,11 +420,12 @@ def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
     return {(number, digest) for number, digest in read}
 
 
-def store(connection: Connection, migration: Migration, source: bytes) -> None:
-    """Add a migration after the newest, inside a DDL transaction."""
+def store(connection: Connection, migration: Migration, source: bytes) -> Migration:
+    """Add a migration after the newest, inside a DDL transaction; returns it with its id."""
     id = rows.draw_identity(connection, "migration")
     written = {
         "id": id,
+        "parent": read_chain_state(connection).newest_id,
         "number": migration.number,
         "name": migration.name,
         "summary": migration.summary,
@@ -472,6 +444,7 @@ def store(connection: Connection, migration: Migration, source: bytes) -> None:
     )
     store_schema(connection, id, migration.before, migration.after)
     rows.put(connection, ChainState(migration.number, id, migration.digest, None))
+    return replace(migration, id=id)
 
 
 def mark_rolled_back(connection: Connection, number: int) -> None:

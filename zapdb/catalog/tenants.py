@@ -46,7 +46,7 @@ def add_tenant(
     if not rows.put_if_absent(connection, TenantNameRow(name, number)):
         raise TenantExists("a tenant of this name already exists", tenant=name)
     now = connection.storage.now_us(connection)
-    tenant = Tenant(number, name, 0, now, principal.current(), removing=False)
+    tenant = Tenant(number, name, 0, 0, now, principal.current(), removing=False)
     rows.put(connection, tenant)
     mark = connection.storage.placeholder
     connection.run(

@@ -421,7 +421,7 @@ class _Log:
     """The schema history of one table, with the labels of migrations."""
 
     entries: Sequence[RevisionEntry]
-    labels: Mapping[tuple[int, str], str]
+    labels: Mapping[int, str]
 
     def revision(self, entry: RevisionEntry) -> TableRevision:
         return TableRevision(**self._columns(entry))
@@ -456,7 +456,7 @@ class _Log:
             "fingerprint": format_fingerprint(entry.fingerprint),
             "migrated_at": as_time(entry.migrated_at),
             "migrated_by": entry.migrated_by,
-            "migration": self.labels.get((entry.position, entry.digest)),
+            "migration": self.labels.get(entry.migration),
             "event": entry.event,
         }
 

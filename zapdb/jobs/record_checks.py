@@ -339,18 +339,14 @@ def check_history(log: Sequence[RevisionEntry], catalog: TenantCatalog) -> Probl
 def find_faults(log: Sequence[RevisionEntry], chain: Chain) -> Iterator[tuple[RevisionEntry, str]]:
     """Yield the faults of the entries of one table's log, in their order."""
     revisions = {entry.revision for entry in log}
-    for at, entry in enumerate(log):
-        was_rolled_back = any(
-            later.event in ("rollback", "drop") and later.position < entry.position
-            for later in log[at + 1 :]
-        )
-        for fault in _find_faults(entry, chain, was_rolled_back=was_rolled_back):
+    for entry in log:
+        for fault in _find_faults(entry, chain):
             yield entry, fault
         if entry.layout_revision not in revisions or entry.layout_revision > entry.revision:
             yield entry, f"has the layout of revision {entry.layout_revision}, which is not there"
 
 
-def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -> Iterator[str]:
+def _find_faults(entry: RevisionEntry, chain: Chain) -> Iterator[str]:
     try:
         table = entry.schema
     except CorruptionError as error:
@@ -366,14 +362,6 @@ def _find_faults(entry: RevisionEntry, chain: Chain, *, was_rolled_back: bool) -
         )
     if entry.event == "drop" or not is_on_chain(entry, chain):
         return
-    # A migration that was rolled back and stored again has its digest, but other numbers (rule 3);
-    # the table itself has another one if the migration created it.
-    schema = chain.schema_at(entry.position)
-    stored = schema.table_active_or_archived(entry.table_number)
-    if stored is None and was_rolled_back:
-        stored = schema.table_named(table.name)
-    if stored is None or not (
-        canonical_bytes(stored) == entry.schema_bytes
-        or (was_rolled_back and fingerprint(stored) == made)
-    ):
+    stored = chain.schema_at(entry.position).table_active_or_archived(entry.table_number)
+    if stored is None or canonical_bytes(stored) != entry.schema_bytes:
         yield f"its snapshot is not what {chain.at(entry.position).label} makes of the table"

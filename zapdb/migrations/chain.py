@@ -196,6 +196,36 @@ class Chain:
         ]
 
 
+def plan_between(source: Chain, target: Chain, table: int) -> ConversionPlan:
+    """How a table's fields at the end of one chain come from those at the end of another: back to
+    where they part, and from there on."""
+    same = _find_parting(source, target)
+    back = source.conversion_plan(table, source.end, same)
+    return back.then(target.conversion_plan(table, same, target.end))
+
+
+def _find_parting(one: Chain, other: Chain) -> int:
+    """The last position up to which two chains have the same stored migrations."""
+    at = one.start
+    if at == other.start:
+        for ours, theirs in zip(one.migrations, other.migrations, strict=False):
+            if ours.id != theirs.id:
+                break
+            at = ours.number
+    return at
+
+
+def program_between(
+    source: Chain, target: Chain, table: int, zones: Zones
+) -> tuple[Conversion, ConversionPlan]:
+    """The compiled conversion of a table's records from the end of one chain to that of another,
+    and its plan."""
+    plan = plan_between(source, target, table)
+    before, after = source.table_at(source.end, table), target.table_at(target.end, table)
+    layouts = Layout.of(before, zones), Layout.of(after, zones)
+    return compile_conversion(*layouts, plan.derivations, plan.archives, zones=zones), plan
+
+
 def digest_chain(chain: Chain, position: int) -> str:
     """One digest over the migrations up to a position: equal chains, equal meaning of records."""
     digests = "\n".join(m.digest for m in chain.up_to(position).migrations)

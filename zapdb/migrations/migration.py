@@ -136,6 +136,8 @@ class Migration:
     """Of the document."""
     is_proven: bool = field(default=False, compare=False)
     """Whether another process has proven it already."""
+    id: int = field(default=0, compare=False)
+    """What the database knows it by, whatever has its number later; 0 if it is not stored."""
 
     @property
     def waits_for_nodes(self) -> bool:
@@ -300,6 +302,7 @@ def read_stored(
     summary: str,
     drawn: dict[str, list[int]],
     before: Schema,
+    id: int = 0,
 ) -> Migration:
     """The migration that the database stored; raises `CorruptCatalog` if it can't be one."""
     with reading_stored(name):
@@ -327,6 +330,7 @@ def read_stored(
         replaces=replaces,
         activation=activation,
         version=content["zapdb"],
+        id=id,
     )
     # As it is stored, not made anew: a later release may fill in more.
     vars(migration).update(structure=structure, is_stored=True)

@@ -38,6 +38,7 @@ from zapdb.sql.relations import (
     Relation,
     SqlRow,
     describe_index_columns,
+    read_digests,
     to_revision_row,
 )
 from zapdb.storage import Connection
@@ -54,7 +55,7 @@ def read_relation_at(session: PastSession, connection: Connection, relation: Rel
         name: TableDescriptor(one.schema, one.revision, one.layout_revision, {}, {}, ())
         for name, one in then.tables.items()
     }
-    catalog = replace(session.catalog, position=then.position, tables=tables)
+    catalog = replace(session.catalog, migration=then.migration, tables=tables)
     read = _READERS[relation.name]
     if read is not None:
         relation = replace(relation, read=partial(read, session))
@@ -65,15 +66,11 @@ def _read_migrations(
     session: PastSession, connection: Connection, _: TenantCatalog
 ) -> Iterator[SqlRow]:
     """Those that were active."""
-    at, visible_at = MIGRATIONS.c, session.moment.visible_at
-    chain = read_chain_at(connection, session.catalog, session.then)
-    query = sa.select(at.number, at.digest, at.stored_at, at.stored_by).order_by(at.id)
-    stored = dict[tuple[int, str], tuple[int, str]]()
-    for number, digest, stored_at, stored_by in connection.core_execute(query).fetchall():
-        if (number, digest) not in stored or stored_at <= visible_at:
-            stored[number, digest] = stored_at, stored_by
-    for one in chain.migrations:
-        when = stored[one.number, one.digest]
+    at = MIGRATIONS.c
+    query = sa.select(at.id, at.stored_at, at.stored_by)
+    stored = {id: when for id, *when in connection.core_execute(query).fetchall()}
+    for one in read_chain_at(connection, session.catalog, session.then).migrations:
+        when = stored[one.id]
         yield (one.number, one.name, one.summary, STORED, True, one.digest, *when, None, None)
 
 
@@ -82,11 +79,12 @@ def _read_schema_history(
 ) -> Iterator[SqlRow]:
     """What there was of it: tables that had been dropped by then included."""
     revisions = {one.schema.number: one.revision for one in session.then.tables.values()}
+    digests = read_digests(connection)
     for entry in read_entries(connection, catalog.tenant):
         newest = revisions.get(entry.table_number)
         is_earlier = entry.migrated_at <= session.moment.visible_at
         if is_earlier if newest is None else entry.revision <= newest:
-            yield to_revision_row(entry)
+            yield to_revision_row(entry, digests)
 
 
 def _read_indexes(_: PastSession, __: Connection, catalog: TenantCatalog) -> Iterator[SqlRow]:

@@ -9,7 +9,7 @@ in them: who may ask a statement is not who runs the database. They never contai
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -93,11 +93,19 @@ def _read_migrations(connection: Connection, catalog: TenantCatalog) -> Iterable
 
 
 def _read_schema_history(connection: Connection, catalog: TenantCatalog) -> Iterable[SqlRow]:
-    return map(to_revision_row, read_entries(connection, catalog.tenant))
+    digests = read_digests(connection)
+    return (to_revision_row(one, digests) for one in read_entries(connection, catalog.tenant))
 
 
-def to_revision_row(entry: RevisionEntry) -> SqlRow:
-    """A row of `zapdb_schema_history`."""
+def read_digests(connection: Connection) -> dict[int, str]:
+    """The digests of all migrations ever stored, by id."""
+    columns = MIGRATIONS.c
+    found = connection.core_execute(sa.select(columns.id, columns.digest))
+    return {row.id: row.digest for row in found}
+
+
+def to_revision_row(entry: RevisionEntry, digests: Mapping[int, str]) -> SqlRow:
+    """A row of `zapdb_schema_history`, with the digest of the migration."""
     return (
         entry.table_number,
         entry.schema.name,
@@ -107,7 +115,7 @@ def to_revision_row(entry: RevisionEntry) -> SqlRow:
         entry.migrated_at,
         entry.migrated_by,
         entry.position,
-        entry.digest,
+        digests.get(entry.migration, ""),
         entry.record_format,
         entry.layout_revision,
     )

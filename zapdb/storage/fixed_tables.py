@@ -141,6 +141,7 @@ MIGRATIONS = Table(
     "zapdb_migrations",
     METADATA,
     Column("id", BigInteger, primary_key=True, autoincrement=False),
+    Column("parent", BigInteger, nullable=False),
     Column("number", BigInteger, nullable=False),
     Column("name", Text, nullable=False),
     Column("summary", Text, nullable=False),
@@ -154,7 +155,9 @@ MIGRATIONS = Table(
     Column("rolled_back_at", BigInteger),
     Column("rolled_back_by", Text),
 )
-"""Every migration ever stored, exactly; `state` is stored or rolled_back."""
+"""Every migration ever stored, exactly; `state` is stored or rolled_back. `parent` is the id of the
+one that it was stored behind, 0 if there was none: all of them are a tree, and the chain is the
+path to the newest one that is stored."""
 
 SCHEMAS = Table(
     "zapdb_schemas",
@@ -177,7 +180,7 @@ SCHEMA_HISTORY = Table(
     Column("migrated_at", BigInteger, nullable=False),
     Column("migrated_by", Text, nullable=False),
     Column("position", BigInteger, nullable=False),
-    Column("digest", Text, nullable=False),
+    Column("migration", BigInteger, nullable=False),
     Column("record_format", BigInteger, nullable=False),
     Column("layout_revision", BigInteger, nullable=False),
     Column("table_schema", LargeBinary, nullable=False),

@@ -73,9 +73,10 @@ _COMPARED: Final = Memo[tuple[Path, bytes, tuple[int, ...]], bool](10_000)
 class FileFooter:
     """What a file says of itself, so that a store can be read without its database.
 
-    `database` is the id of the database, `digest` that of the chain of migrations at `position`,
-    and `bookmark` the place of `last_moment` in the change log. `table` is 0, and `name` empty, for
-    a file of moments. `commit` is the number of the commit that it was written for.
+    `database` is the id of the database, `position` and `migration` are number and id of the newest
+    migration when the table got its revision, and `bookmark` is the place of `last_moment` in the
+    change log. `table` is 0, and `name` empty, for a file of moments. `commit` is the number of the
+    commit that it was written for.
     """
 
     format: int
@@ -91,7 +92,7 @@ class FileFooter:
     bookmark: str
     revision: int
     position: int
-    digest: str
+    migration: int
     commit: int
 
     @classmethod
@@ -114,7 +115,7 @@ class FileFooter:
             bookmark=str(until.bookmark),
             revision=0,
             position=0,
-            digest="",
+            migration=0,
             commit=store.commits + 1,
         )
 

@@ -2,8 +2,8 @@
 
 They have all that is asked of a moment when the log is pruned: its number, place and times, who
 made it, what it changed, and its schema events. A timeline begins with the row of the moment at
-which its files begin: in place of events that has the tables and the position of then (`BASELINE`).
-So the files alone tell the names and schemas of every moment.
+which its files begin: in place of events that has the tables and the newest migration of then
+(`BASELINE`). So the files alone tell the names and schemas of every moment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from zapdb.past.files.history_manifest import HistoryFile
 from zapdb.records import encode_prefix
 
 BASELINE: Final = "baseline"
-"""In place of an event: a table's revision, or the tenant's position, where a timeline begins."""
+"""In place of an event: a table's revision, or the tenant's newest migration, where a timeline
+begins."""
 
 _COUNTS: Final = pyarrow.struct(
     [
@@ -129,11 +130,11 @@ def to_events(rows: Sequence[ChangeRow]) -> list[LoggedEvent]:
 
 
 def make_baseline(
-    moment: LoggedMoment, revisions: Mapping[int, int], position: int
+    moment: LoggedMoment, revisions: Mapping[int, int], migration: int
 ) -> MomentCounts:
-    """Return the row with which a timeline begins: the tables' revisions and the position at its
-    first moment."""
-    numbers = [(OF_TENANT, position), *sorted(revisions.items())]
+    """Return the row with which a timeline begins: the tables' revisions, and the id of the newest
+    migration that was active, at its first moment."""
+    numbers = [(OF_TENANT, migration), *sorted(revisions.items())]
     events = [
         LoggedEvent(table, b"", BASELINE, None, encode_prefix(number)) for table, number in numbers
     ]

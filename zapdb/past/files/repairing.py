@@ -286,7 +286,7 @@ class _Repair:
             tables = read_tables_at(connection, catalog, working.revisions, later)
             events = read_later_events(connection, working.tenant, later)
         revisions = {number: at.entry.revision for number, at in tables.items()}
-        return make_baseline(moment, revisions, events.find_position(catalog.position))
+        return make_baseline(moment, revisions, events.find_migration(catalog.migration))
 
     def _read_log(
         self, after: int, last: int, eras: dict[int, HistoryEra] | None, take: Any

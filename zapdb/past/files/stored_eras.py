@@ -4,17 +4,19 @@ which records changed in it, and how records of one era become those of a later 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from zapdb.activation import TenantCatalog
-from zapdb.catalog.schema_history import RevisionEntry, is_on_chain
-from zapdb.catalog.stored_migrations import read_chain_at_time
+from zapdb.catalog.schema_history import RevisionEntry
+from zapdb.catalog.stored_migrations import read_line
+from zapdb.errors import CatalogChanged
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, ARCHIVE_PRUNING
 from zapdb.migrations import Chain
+from zapdb.migrations.chain import program_between
 from zapdb.past.files.file_columns import ARCHIVE, KEY, RowOperation, column_name
 from zapdb.past.files.history_manifest import (
     NO_TABLE,
@@ -36,7 +38,7 @@ from zapdb.records import (
 from zapdb.records.archive_cells import decode_archive, extract_blobs, large_fields
 from zapdb.records.arrow import encode_batch
 from zapdb.schema import TableSchema
-from zapdb.storage import Connection, TransactionMode
+from zapdb.storage import TransactionMode
 
 UNSTORED = 1
 """The revision of records that are encoded only to be converted."""
@@ -159,11 +161,10 @@ class TableEras:
         drop = next((one for one in behind if one.event == "drop"), None)
         if drop is None:
             return False
-        for chain in self._list_chains(drop):
-            if is_on_chain(drop, chain):
-                kept = chain.schema_at(drop.position).table_active_or_archived(self.table)
-                return kept is None
-        return None
+        chain = self._read_line(drop)
+        if chain is None:
+            return None
+        return self._find_in(chain) is None
 
     def find_archiving(self, era: StoredEra) -> int:
         """Return the moment since which what an era has archived was archived, as far as the eras
@@ -186,58 +187,39 @@ class TableEras:
         }
 
     def find_path(self, earlier: RevisionEntry, later: RevisionEntry) -> EraPath | None:
-        """Return the way of records from one entry to another by the chain as it was at the later
-        one; None if that has not both."""
+        """Return the way of records from one entry to another, over the migrations that are, or
+        were, between them; None if their schemas are not those that the migrations make."""
         if self._working.revisions.goes_on(earlier, later):
             return EraPath()
-        return self._find_path(earlier, later, is_undone=False)
+        return self._find_path(earlier, later)
 
     def find_forwards(self, later: RevisionEntry, back: RevisionEntry) -> EraPath | None:
-        """Return the way that a rollback to an entry has undone; None if the chain has not both."""
-        return self._find_path(later, back, is_undone=True)
+        """Return the way that a rollback to an entry has undone."""
+        return self._find_path(back, later)
 
-    def _find_path(
-        self, earlier: RevisionEntry, later: RevisionEntry, *, is_undone: bool
-    ) -> EraPath | None:
-        same = self._list_same(earlier, later)
-        for chain in self._list_chains(later):
-            known = next((one for one in same if self._is_on(chain, one)), None)
-            if known is not None and self._is_on(chain, later):
-                since, until = known.position, later.position
-                places = (self.table, until, since) if is_undone else (self.table, since, until)
-                program = chain.program(*places, self._catalog.zones)
-                return EraPath(program, chain.conversion_plan(*places))
-        return None
+    def _find_path(self, source: RevisionEntry, target: RevisionEntry) -> EraPath | None:
+        lines = self._read_line(source), self._read_line(target)
+        for line, entry in zip(lines, (source, target), strict=True):
+            if line is None or self._find_in(line) != self._working.revisions.schema_of(entry):
+                return None
+        there, here = lines
+        assert there is not None
+        assert here is not None
+        return EraPath(*program_between(there, here, self.table, self._catalog.zones))
 
-    def _list_same(self, earlier: RevisionEntry, later: RevisionEntry) -> list[RevisionEntry]:
-        """Return the entries before another one whose records are those of an earlier one, the
-        newest first: the migration with which an era began may be rolled back in it."""
-        revisions = self._working.revisions
-        return [
-            one
-            for one in reversed(revisions.list_of(self.table))
-            if earlier.revision <= one.revision < later.revision and revisions.goes_on(earlier, one)
-        ]
+    def _find_in(self, line: Chain) -> TableSchema | None:
+        """Return the table, active or archived, at the end of a chain."""
+        return line.schema_at(line.end).table_active_or_archived(self.table)
 
-    def _list_chains(self, entry: RevisionEntry) -> Iterator[Chain]:
-        """Yield the chain of now, and that of an entry; of a rollback, with the migration."""
-        yield self._catalog.chain
+    def _read_line(self, entry: RevisionEntry) -> Chain | None:
+        """Return the migrations up to that of an entry; None if they are of another history."""
+        if not entry.migration:
+            return Chain()
         with self._working.storage.transaction(TransactionMode.READ) as connection:
-            then = _read_chain(connection, entry)
-        if then is not None:
-            yield then
-
-    def _is_on(self, chain: Chain, entry: RevisionEntry) -> bool:
-        if not is_on_chain(entry, chain):
-            return False
-        table = chain.schema_at(entry.position).table_active_or_archived(self.table)
-        return table == self._working.revisions.schema_of(entry)
-
-
-def _read_chain(connection: Connection, entry: RevisionEntry) -> Chain | None:
-    """Return the chain at the time of an entry; that of a rollback has the migration, too."""
-    is_back = entry.event == "rollback"
-    return read_chain_at_time(connection, entry.migrated_at, with_rolled_back=is_back)
+            try:
+                return read_line(connection, entry.migration, self._catalog.chain)
+            except CatalogChanged:
+                return None
 
 
 def _rename(state: Any, schema: TableSchema) -> Any:

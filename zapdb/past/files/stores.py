@@ -343,7 +343,8 @@ def _begin(working: StoreWriter, directory: Path) -> HistoryStore:
         moment = working.moments.find_newest(connection)
         later = working.moments.find_later(connection, moment)
         tables = read_tables_at(connection, catalog, working.revisions, later)
-        position = read_later_events(connection, tenant, later).find_position(catalog.position)
+        events = read_later_events(connection, tenant, later)
+        migration = events.find_migration(catalog.migration)
         now = storage.now_us(connection)
         store = _make_row(tenant, directory, moment, now)
         planner = EraPlanner(store, working.revisions, {}, {})
@@ -351,7 +352,7 @@ def _begin(working: StoreWriter, directory: Path) -> HistoryStore:
     if not plan.begun:
         store = replace(store, state="follows")
     revisions = {number: at.entry.revision for number, at in tables.items()}
-    baseline = to_arrow([make_baseline(moment, revisions, position)])
+    baseline = to_arrow([make_baseline(moment, revisions, migration)])
     file = working.write_moments(LoadedStore(store, {}), moment.number, moment, [baseline])
     store = replace(store, commits=1)
     described = HISTORY_FORMAT, working.database, now, store

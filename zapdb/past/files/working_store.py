@@ -213,7 +213,7 @@ class StoreWriter:
             era=era.era,
             revision=revision,
             position=0 if entry is None else entry.position,
-            digest="" if entry is None else entry.digest,
+            migration=0 if entry is None else entry.migration,
         )
 
     def schema_of(self, era: HistoryEra) -> TableSchema:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.schema_history import (
     LaterEvents,
     RevisionEntry,
-    is_on_chain,
     makes_other_bytes,
     read_entries,
     read_later_events,
 )
-from zapdb.catalog.stored_migrations import read_chains_to
+from zapdb.catalog.stored_migrations import read_line, read_number
 from zapdb.errors import (
     HistoryGap,
     HistoryNotStored,
@@ -47,10 +46,12 @@ class TableAt:
 
 @dataclass(frozen=True)
 class SchemaAt:
-    """The tables at a moment by their names, and the tenant's position."""
+    """The tables at a moment by their names, and the newest migration that was active: its number
+    and its id, 0 if there was none."""
 
     tables: dict[str, TableAt]
     position: int
+    migration: int
 
     def find(self, name: str) -> TableAt:
         """Return a table by its name at the moment; raises `UnknownName`."""
@@ -104,7 +105,7 @@ def read_schema_at(
             name: replace(table, is_recorded=False, obstacle=obstacle)
             for name, table in then.tables.items()
         }
-        return SchemaAt(tables, then.position)
+        return replace(then, tables=tables)
     tables = {}
     for entry in read_entries(connection, catalog.tenant):
         if entry.revision == found.revisions.get(entry.table_number):
@@ -112,7 +113,7 @@ def read_schema_at(
             tables[schema.name] = TableAt(
                 schema, entry.revision, entry.layout_revision, False, obstacle
             )
-    return SchemaAt(tables, found.position)
+    return SchemaAt(tables, read_number(connection, found.migration), found.migration)
 
 
 def read_schema_then(
@@ -147,7 +148,8 @@ def _find_at(
         tables[schema.name] = TableAt(
             schema, then.revision, then.layout_revision, is_recorded, obstacle
         )
-    return SchemaAt(tables, later.find_position(catalog.position))
+    migration = later.find_migration(catalog.migration)
+    return SchemaAt(tables, read_number(connection, migration), migration)
 
 
 def _find_obstacle(
@@ -185,35 +187,8 @@ def make_gap(table: str, moment: int) -> HistoryGap:
     )
 
 
-# The migrations of then, those included that were rolled back since
-
-
 def read_chain_at(connection: Connection, catalog: TenantCatalog, then: SchemaAt) -> Chain:
-    """Return the migrations that were active, as far as the tables of then tell them apart; raises
-    `HistoryNotStored` if they are not stored."""
-    entries = read_entries(connection, catalog.tenant)
-    known, now = {(one.table_number, one.revision): one for one in entries}, catalog.chain
-    if then.position <= now.end and _is_of(now.up_to(then.position), then, known):
-        return now.up_to(then.position)
-    for chain in read_chains_to(connection, then.position):
-        if _is_of(chain, then, known):
-            return chain
-    raise HistoryNotStored(
-        "the migrations that were active at that moment are not stored",
-        position=then.position,
-        hint="read its tables one by one: `past.table(…).to_arrow()`",
-    )
-
-
-def _is_of(chain: Chain, then: SchemaAt, entries: Mapping[tuple[int, int], RevisionEntry]) -> bool:
-    """Whether a chain makes exactly the tables of a moment, by the migrations of then."""
-    if chain.end != then.position:
-        return False
-    active = {schema.number: schema for schema in chain.schema_at(chain.end)}
-    if active.keys() != {found.schema.number for found in then.tables.values()}:
-        return False
-    for found in then.tables.values():
-        entry = entries[found.schema.number, found.revision]
-        if active[found.schema.number] != found.schema or not is_on_chain(entry, chain):
-            return False
-    return True
+    """Return the migrations that were active, those included that were rolled back since."""
+    if not then.migration:
+        return Chain()
+    return read_line(connection, then.migration, catalog.chain)

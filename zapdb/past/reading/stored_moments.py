@@ -54,10 +54,11 @@ class StoredMoment(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredCatalog:
-    """What a tenant's tables were at a moment: their revisions by number, and the position."""
+    """What a tenant's tables were at a moment: their revisions by number, and the id of the newest
+    migration that was active."""
 
     revisions: dict[int, int]
-    position: int
+    migration: int
 
 
 class StoredMoments:
@@ -135,7 +136,7 @@ class StoredMoments:
         events = [made for at, made in timeline.list_events() if at <= moment.number]
         if not any(made.event == BASELINE for made in events):
             return None
-        revisions, position = dict[int, int](), 0
+        revisions, migration = dict[int, int](), 0
         for made in events:
             if made.after is None:
                 continue
@@ -143,12 +144,12 @@ class StoredMoments:
             if made.event in (POSITIONS if is_of_tenant else REVISIONS) or made.event == BASELINE:
                 (number, _) = decode_prefix(made.after, 0)
                 if is_of_tenant:
-                    position = number
+                    migration = number
                 elif made.event == "drop":
                     revisions.pop(made.table, None)
                 else:
                     revisions[made.table] = number
-        return StoredCatalog(revisions, position)
+        return StoredCatalog(revisions, migration)
 
     def list_events_of(self, number: int) -> list[LoggedEvent]:
         """Return the events of one moment."""

@@ -147,7 +147,7 @@ def _reading_present(db: Database) -> Iterator[ExportedState]:
 def _reading_past(past: Past) -> Iterator[ExportedState]:
     with past:
         session, then, at = past._session, past._session.then, past.moment
-        if not then.position:
+        if not then.migration:
             raise UsageError(
                 "there is nothing to export: no migration was active at that moment",
                 moment=at.number,
