@@ -146,7 +146,7 @@ def test_rule_13_a_rollback_brings_values_and_the_fingerprint_back(
         assert (last.revision, last.event, last.position) == (revision + 1, "rollback", 1)
         assert last.fingerprint == first.fingerprint != changed.fingerprint
         assert last.layout_revision == 1
-        assert last.digest == first.digest
+        assert last.migration == first.migration
         assert_clean(db)
         # Nothing is stale (rule 1).
         assert plan_jobs(db._storage, DEFAULT_TENANT) == []

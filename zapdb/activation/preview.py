@@ -125,7 +125,10 @@ def _change(
     made = _describe(table, descriptor.origins, descriptor.layouts, indexes)
     if old.cells == table.cells:
         return replace(
-            made, revision=descriptor.revision, layout_revision=descriptor.layout_revision
+            made,
+            revision=descriptor.revision,
+            layout_revision=descriptor.layout_revision,
+            other_layouts=descriptor.other_layouts,
         )
     return made
 

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.catalog.stored_migrations import read_chain_state
+from zapdb.catalog.stored_migrations import read_chain_state, read_number
 from zapdb.errors import CorruptCatalog
 from zapdb.log.change_log import Bookmark, ChangeRow
 from zapdb.log.pending_changes import HISTORY_ERASED, HISTORY_PURGED
@@ -128,6 +128,7 @@ class ChangeDecoder:
         self._tenant = session.catalog.tenant
         self._entries: dict[int, dict[int, RevisionEntry]] = {}
         self._codecs: dict[tuple[int, int], tuple[TableSchema, Codec]] = {}
+        self._positions: dict[int, int] = {}
         self._attachments = Attachments(BlobStatements(session.storage).load, make_uuid7)
 
     def decode(self, row: ChangeRow) -> RecordChange | SchemaEvent | None:
@@ -220,7 +221,7 @@ class ChangeDecoder:
             number, _ = decode_prefix(row.key, 0) if has_field else (0, 0)
             field = _name_field(entries, number)
         elif row.after:
-            position, _ = decode_prefix(row.after, 0)
+            position = self._find_position(decode_prefix(row.after, 0)[0])
         return SchemaEvent(
             event=event,
             table=table,
@@ -229,6 +230,13 @@ class ChangeDecoder:
             position=position,
             **_common_members(row),
         )
+
+    def _find_position(self, migration: int) -> int:
+        """The number of a migration, by its id."""
+        if migration not in self._positions:
+            connection = self._session.storage.connection()
+            self._positions[migration] = read_number(connection, migration)
+        return self._positions[migration]
 
     def _open(self, table: int, revision: int) -> tuple[TableSchema, Codec] | None:
         opened = self._codecs.get((table, revision))
@@ -272,10 +280,14 @@ def _read_revision(value: bytes) -> int:
 
 
 def _name_field(entries: Mapping[int, RevisionEntry], number: int) -> str | None:
-    """Return the last name of a field that may be dropped; None for no field."""
-    newest = sorted(entries.items(), reverse=True)
-    named = (one.name for _, e in newest for one in e.schema.fields if one.number == number)
-    return next(named, None)
+    """Return the last name of a field that may be dropped, by its number or one of its cells; None
+    for no field."""
+    for _, entry in sorted(entries.items(), reverse=True):
+        archived = (one.field for one in entry.schema.archived)
+        for one in (*entry.schema.fields, *archived):
+            if number in (one.number, one.cell):
+                return one.name
+    return None
 
 
 def _name_operation(row: ChangeRow) -> Operation:
