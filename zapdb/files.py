@@ -52,6 +52,16 @@ def note_database(file: OpenFile) -> None:
     _DATABASES.add(file)
 
 
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file of a directory to read it; raises `OSError` for what is no regular file, such as
+    a pipe: who opens that waits until somebody writes into it."""
+    opened = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    if stat.S_ISREG(os.fstat(opened).st_mode):
+        return os.fdopen(opened, "rb")
+    os.close(opened)
+    raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+
+
 NEW_MODE: Final = 0o666
 """The mode of a new file, of which the umask takes away what it says."""
 

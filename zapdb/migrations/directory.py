@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from zapdb.errors import LockfileMismatch
+from zapdb.files import open_regular
 
 FILE: Final = "zapdb.lock"
 MERGE_MARKERS: Final = ("<<<<<<<", "=======", ">>>>>>>")
@@ -83,7 +84,8 @@ def find_lock(directory: MigrationDirectory) -> tuple[Path, bytes | None]:
         return path, None if found is None else found.content
     path = directory / FILE
     try:
-        return path, path.read_bytes()
+        with open_regular(path) as file:
+            return path, file.read()
     except FileNotFoundError:
         return path, None
     except OSError as error:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import yaml
 
 from zapdb.errors import InvalidMigration, Location, Violation
+from zapdb.files import open_regular
 from zapdb.limits import DOCUMENT_DEPTH_MAX, DOCUMENT_SIZE_BYTES_MAX
 from zapdb.migrations.directory import reason_of
 
@@ -97,7 +98,7 @@ class DocumentText:
         """Raises `InvalidMigration` for a file that can't be read; too large ones are cut."""
         shown = name or str(path)
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 return cls(shown, file.read(DOCUMENT_SIZE_BYTES_MAX + 1))
         except OSError as error:
             raise unreadable(shown, reason_of(error)) from None

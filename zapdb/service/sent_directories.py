@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from zapdb.errors import InvalidMigration, Location, MigrationLimitExceeded, Violation
+from zapdb.files import open_regular
 from zapdb.limits import DOCUMENT_SIZE_BYTES_MAX, MIGRATIONS_MAX, SENT_FILES_SIZE_BYTES_MAX
 from zapdb.migrations import GivenDirectory, SentDirectory, SentFile, list_files
 from zapdb.migrations.chain import is_document, list_documents
@@ -102,7 +103,7 @@ def read_directory(given: GivenDirectory) -> SentDirectory:
 def _read_file(path: Path, size_bytes_max: int) -> SentFile:
     """A file, and no more of it than shows that it is too large."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return SentFile(path.name, file.read(size_bytes_max + 1))
     except OSError as error:
         return SentFile(path.name, unreadable=reason_of(error))

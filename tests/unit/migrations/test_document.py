@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -306,7 +307,8 @@ def test_a_place_outside_of_the_text_has_no_excerpt() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.yaml", tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")  # whose reader would wait for a writer
+    for path in (tmp_path / "none.yaml", tmp_path, tmp_path / "pipe.yaml", Path("/dev/zero")):
         with pytest.raises(InvalidMigration, match="the file can't be read") as caught:
             DocumentText.read(path)
         assert caught.value.location == Location(str(path))
