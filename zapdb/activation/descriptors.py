@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
+from zapdb import release
 from zapdb.catalog.row_kinds import (
     ConstraintKind,
     ConstraintState,
@@ -19,6 +20,7 @@ from zapdb.catalog.row_kinds import (
     IndexState,
 )
 from zapdb.datasets import Dataset, Dependency, dataset_of
+from zapdb.formats import newest
 from zapdb.limits import FORMER_DATASETS_MAX
 from zapdb.printing import one_line
 from zapdb.schema import Index, TableSchema
@@ -48,6 +50,13 @@ class IndexDescriptor:
     built_with: dict[str, Dataset] = field(hash=False)
     rewritten_from: dict[str, Dataset] = field(hash=False, default_factory=dict)
     former: dict[str, tuple[str, ...]] = field(hash=False, default_factory=dict)
+
+    @classmethod
+    def planned(cls, table: TableSchema, index: Index) -> IndexDescriptor:
+        """An index that is not there: queries by it scan its table."""
+        needs = table.datasets_of(index)
+        datasets = {dataset.name: dataset for dataset in map(dataset_of, needs)}
+        return cls(index, needs, "building", 0, 0, newest("key", release.LEVEL), datasets)
 
     @property
     def needs_build(self) -> bool:

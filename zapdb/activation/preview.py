@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from zapdb import release
 from zapdb.activation.activate import find_kept
 from zapdb.activation.descriptors import (
     ConstraintDescriptor,
@@ -27,12 +26,10 @@ from zapdb.activation.tenant_catalog import (
 )
 from zapdb.catalog.schema_history import read_newest
 from zapdb.catalog.stored_migrations import StoredMigrations
-from zapdb.datasets import dataset_of
-from zapdb.formats import newest
 from zapdb.memo import MadeWhenRead
 from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve_files
 from zapdb.migrations.prove import require_proven
-from zapdb.schema import Index, TableSchema
+from zapdb.schema import TableSchema
 from zapdb.storage import Storage
 
 
@@ -119,7 +116,9 @@ def _change(
     kept = find_kept(chain, old, table, *way)
     known = {one.index.number: one for one in descriptor.indexes if one.index.number in kept}
     indexes = tuple(
-        replace(known[index.number], index=index) if index.number in known else _plan(table, index)
+        replace(known[index.number], index=index)
+        if index.number in known
+        else IndexDescriptor.planned(table, index)
         for index in table.indexes
     )
     made = _describe(table, descriptor.origins, descriptor.layouts, indexes)
@@ -156,14 +155,6 @@ def _describe(
         NOT_STORED,
         origins,
         layouts,
-        indexes or tuple(_plan(table, index) for index in table.indexes),
+        indexes or tuple(IndexDescriptor.planned(table, index) for index in table.indexes),
         tuple(ConstraintDescriptor(*one, "unvalidated") for one in constraints_of(table)),
     )
-
-
-def _plan(table: TableSchema, index: Index) -> IndexDescriptor:
-    """An index that is not there yet."""
-    needs = table.datasets_of(index)
-    built_with = {dataset.name: dataset for dataset in map(dataset_of, needs)}
-    key_format = newest("key", release.LEVEL)
-    return IndexDescriptor(index, needs, "building", 0, 0, key_format, built_with)

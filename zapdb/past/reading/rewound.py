@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from zapdb import release
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.activation.tenant_catalog import NOT_STORED
-from zapdb.formats import newest
 from zapdb.log.rewound_records import RewoundStatements
 from zapdb.records import Decode, RecordReader, codec_for
 from zapdb.schema import TableSchema
@@ -34,19 +32,7 @@ class PastAdapter(SchemaAdapter):
         self.reader = reader
         present = RecordStatements(bound.storage, schema.number, bound.catalog.tenant)
         self.indexes = tuple(
-            open_maintainer(
-                schema,
-                IndexDescriptor(
-                    index,
-                    schema.datasets_of(index),
-                    "building",
-                    0,
-                    0,
-                    newest("key", release.LEVEL),
-                    {},
-                ),
-                present,
-            )
+            open_maintainer(schema, IndexDescriptor.planned(schema, index), present)
             for index in schema.indexes
         )
         self._name_fields()

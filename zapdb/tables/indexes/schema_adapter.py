@@ -13,11 +13,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from zapdb import release
 from zapdb.activation.activate import keeps_entries
 from zapdb.activation.descriptors import IndexDescriptor
-from zapdb.datasets import dataset_of
-from zapdb.formats import newest
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
 from zapdb.records import Archive, Attachments, Record, Restored, codec_for, encode_prefix, held
@@ -155,14 +152,11 @@ class OlderSchemaAdapter(SchemaAdapter):
         descriptor = next(
             (s for s in bound.descriptor.indexes if s.index.number == index.number), None
         )
-        dependencies = self.schema.datasets_of(index)
         if kept and descriptor is not None:
-            found = replace(descriptor, index=index, dependencies=dependencies)
+            needs = self.schema.datasets_of(index)
+            found = replace(descriptor, index=index, dependencies=needs)
         else:
-            datasets = {d.name: d for d in map(dataset_of, dependencies)}
-            found = IndexDescriptor(
-                index, dependencies, "building", 0, 0, newest("key", release.LEVEL), datasets
-            )
+            found = IndexDescriptor.planned(self.schema, index)
         return open_maintainer(self.schema, found, bound.statements)
 
     @cached_property
