@@ -114,6 +114,16 @@ def test_a_stored_migration_missing_in_the_middle(
     )
 
 
+@over(*NEEDS_MIGRATIONS)
+@pytest.mark.parametrize("parent", ["id", "9223372036854775807", "1"])
+def test_a_stored_migration_behind_itself_or_none(
+    current: Project, command: tuple[str, ...], parent: str
+) -> None:
+    """The line of migrations ends there, and is not followed for ever."""
+    current.sql(f"UPDATE zapdb_migrations SET parent = {parent} WHERE number = 3")
+    assert refuse(current, command).startswith("error: a stored migration is missing\n  number: ")
+
+
 @over(*READS_MAYBE_NONE)
 def test_a_damaged_migration_is_told_where_it_is_read_and_changes_nothing_else(
     current: Project, command: tuple[str, ...]

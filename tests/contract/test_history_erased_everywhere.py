@@ -101,7 +101,6 @@ NEVER = {
     "zapdb_schema_history.event",
     "zapdb_schema_history.fingerprint",
     "zapdb_schema_history.migrated_by",
-    "zapdb_schema_history.digest",
     "zapdb_schema_history.table_schema",
     "zapdb_schemas.content",
     "zapdb_blobs.id",

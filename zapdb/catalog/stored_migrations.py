@@ -269,12 +269,15 @@ def list_line(
     )
     read = {row[0]: row for row in checked(_COLUMNS, rows)}
     found, at = list[StoredMigration](), newest
-    while at in read:
+    while at in read and (not found or at < found[-1].id):  # ids rise, also where one was damaged
         found.append(_verify(read[at]))
         at = found[-1].parent
     if at and at not in places:
         if known:  # the line leaves them before their end, or they are of another history
             return list_line(connection, newest)
+        if found:
+            stored = [row for row in map(_verify, read.values()) if row.state == STORED]
+            raise _missing(found[-1].number - 1, stored)
         raise CatalogChanged(
             "the database has other migrations than when its catalog was read",
             hint="a backup was restored: run the operation again",
@@ -330,12 +333,7 @@ def _require_whole(found: list[StoredMigration], state: ChainState) -> list[Stor
     start, parent = found[0].number if found and found[0].replaces else 1, 0
     for expected, migration in enumerate(found, start):
         if (migration.number, migration.parent) != (expected, parent):
-            raise CorruptCatalog(
-                "a stored migration is missing",
-                number=expected,
-                stored=", ".join(str(m.number) for m in found),
-                hint="the zapdb_migrations table was tampered with: restore it from a backup",
-            )
+            raise _missing(expected, found)
         parent = migration.id
     last = (found[-1].number, found[-1].id, found[-1].digest) if found else (0, 0, "")
     if last != (state.stored_end, state.newest_id, state.digest):
@@ -346,6 +344,15 @@ def _require_whole(found: list[StoredMigration], state: ChainState) -> list[Stor
             hint="zapdb_migrations or zapdb_catalog was tampered with: restore both from a backup",
         )
     return found
+
+
+def _missing(number: int, stored: Iterable[StoredMigration]) -> CorruptCatalog:
+    return CorruptCatalog(
+        "a stored migration is missing",
+        number=number,
+        stored=", ".join(str(m.number) for m in stored),
+        hint="the zapdb_migrations table was tampered with: restore it from a backup",
+    )
 
 
 def pair_stored(stored: Iterable[StoredMigration], chain: Chain) -> list[StoredSchema]:
