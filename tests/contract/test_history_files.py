@@ -36,7 +36,7 @@ from zapdb.past.files.states import EraContents
 from zapdb.storage import Connection
 
 FOOTER = FileFooter(
-    1, "db", 1, "a" * 32, "segment", 7, "orders", 1, 1, 9, "1.9.0.9.7.", 3, 3, "z1:x", 1
+    1, "db", 1, "a" * 32, "segment", 7, "orders", 1, 1, 9, "1.9.0.9.7.", 3, 3, 1 << 28, 1
 )
 
 

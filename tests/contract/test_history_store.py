@@ -544,7 +544,7 @@ def test_a_directory_of_something_else_is_refused(workspace: Workspace, tmp_path
     with pytest.raises(UsageError, match="this is a file"):
         db.history.start(tmp_path / "file")
     footer = FileFooter(
-        1, "another", 1, "7" * 32, "moments", 0, "", 0, 1, 1, "1.1.0.1.0.", 0, 0, "", 1
+        1, "another", 1, "7" * 32, "moments", 0, "", 0, 1, 1, "1.1.0.1.0.", 0, 0, 0, 1
     )
     write_file(tmp_path / "store", (footer, None), [pyarrow.table({"moment": [1]})], lambda: None)
     with pytest.raises(UsageError, match="of another database"):

@@ -15,7 +15,9 @@ from tests.support import LIVE, Workspace, count_connections, dump, error_of, wa
 from zapdb.catalog.cluster import (
     cluster_status as cluster,
 )
+from zapdb.catalog.stored_migrations import list_line
 from zapdb.errors import (
+    CatalogChanged,
     CorruptCatalog,
     IncompatibleVersion,
     InvalidMigration,
@@ -28,6 +30,7 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
+from zapdb.storage import TransactionMode
 
 pytestmark = pytest.mark.empty
 
@@ -350,7 +353,30 @@ def test_rule_06_a_tampered_digest_is_corruption(stored: Workspace) -> None:
 def test_rule_06_structures_that_changed_places_are_corruption(stored: Workspace) -> None:
     for number, other in ((2, 20), (3, 2), (20, 3)):
         stored.execute("UPDATE zapdb_migrations SET number = ? WHERE number = ?", (other, number))
-    assert "0003_test" in refusal(stored, CorruptCatalog)
+    text = refusal(stored, CorruptCatalog)
+    assert "not behind the one before it" in text
+    assert "0002_test" in text
+
+
+@pytest.mark.parametrize("parent", ["id", str(2**63 - 1), "1"])
+def test_rule_06_a_line_that_leads_nowhere_is_corruption(stored: Workspace, parent: str) -> None:
+    """It ends there, and is not followed for ever."""
+    stored.execute(f"UPDATE zapdb_migrations SET parent = {parent} WHERE number = 2")
+    ((newest,),) = stored.execute("SELECT max(id) FROM zapdb_migrations")
+    with (
+        stored.control.transaction(TransactionMode.READ) as connection,
+        pytest.raises(CorruptCatalog, match="a stored migration is missing") as caught,
+    ):
+        list_line(connection, newest)
+    assert caught.value.context["number"] == 1
+
+
+def test_a_line_of_another_history_is_not_there(stored: Workspace) -> None:
+    with (
+        stored.control.transaction(TransactionMode.READ) as connection,
+        pytest.raises(CatalogChanged),
+    ):
+        list_line(connection, 1 << 40)
 
 
 def test_rule_06_a_missing_migration_is_corruption(stored: Workspace) -> None:

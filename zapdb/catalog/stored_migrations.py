@@ -250,6 +250,8 @@ def list_up_to(
 
     Raises `CatalogChanged` if a backup was restored that does not have it, and `CorruptCatalog`.
     """
+    if not known and read_chain_state(connection).newest_id == state.newest_id:
+        return list_stored(connection, state)
     return _require_whole(list_line(connection, state.newest_id, known), state)
 
 
@@ -332,8 +334,14 @@ def list_lines(connection: Connection, first: int, last: int) -> list[LockLine]:
 def _require_whole(found: list[StoredMigration], state: ChainState) -> list[StoredMigration]:
     start, parent = found[0].number if found and found[0].replaces else 1, 0
     for expected, migration in enumerate(found, start):
-        if (migration.number, migration.parent) != (expected, parent):
+        if migration.number != expected:
             raise _missing(expected, found)
+        if migration.parent != parent:
+            raise CorruptCatalog(
+                "a stored migration is not behind the one before it",
+                migration=migration.label,
+                hint="the zapdb_migrations table was tampered with: restore it from a backup",
+            )
         parent = migration.id
     last = (found[-1].number, found[-1].id, found[-1].digest) if found else (0, 0, "")
     if last != (state.stored_end, state.newest_id, state.digest):
