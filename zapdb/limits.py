@@ -331,6 +331,8 @@ BUILD_PAUSE_SECONDS_MAX: Final = 5.0
 """The longest such pause."""
 THROTTLE_LOOK_SECONDS: Final = 1.0
 """How often a worker that waits for its throttle renews its lease and looks for changes."""
+JOB_LATENCY_MS_MAX: Final = 600_000
+"""The highest ceiling of what a small query may take beside a job."""
 PROBE_SECONDS: Final = 0.2
 """How often a process that works on a job with a ceiling of latency measures the latency."""
 PROBE_FRESH_SECONDS: Final = 5.0

@@ -26,6 +26,7 @@ INTERFACE = "its parameters are the options of a public call"
 LONG_FUNCTIONS: dict[str, str] = {}
 MANY_PARAMETERS: dict[str, str] = {
     "zapdb/control/migrations/applying.py:up": INTERFACE,
+    "zapdb/control/migrations/rehearsing.py:rehearse": INTERFACE,
     "zapdb/control/catalog.py:get_fingerprint_history": INTERFACE,
     "zapdb/control/history.py:audit": INTERFACE,
     "zapdb/control/history.py:list_records": INTERFACE,

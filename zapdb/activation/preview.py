@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final
 
 from zapdb.activation.activate import find_kept
 from zapdb.activation.descriptors import (
@@ -24,6 +25,7 @@ from zapdb.activation.tenant_catalog import (
     TableDescriptor,
     TenantCatalog,
 )
+from zapdb.catalog.row_kinds import ConstraintKind, ConstraintState
 from zapdb.catalog.schema_history import read_newest
 from zapdb.catalog.stored_migrations import StoredMigrations
 from zapdb.memo import MadeWhenRead
@@ -31,6 +33,8 @@ from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve_file
 from zapdb.migrations.prove import require_proven
 from zapdb.schema import TableSchema
 from zapdb.storage import Storage
+
+NO_STATES: Final[Mapping[tuple[ConstraintKind, int], ConstraintState]] = {}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -62,7 +66,7 @@ class Preview:
         chain = self._resolve(active)
         if self._target <= active.position:
             return active
-        return _catalog_at(self._storage, active, chain, self._target)
+        return catalog_at(self._storage, active, chain, self._target)
 
     def _resolve(self, active: TenantCatalog) -> Chain:
         known = self._resolved
@@ -76,9 +80,15 @@ class Preview:
         return chain
 
 
-def _catalog_at(
+def has_no_table(catalog: TenantCatalog, number: int) -> bool:
+    """Whether the database has no records of a table yet, since a file creates it."""
+    return isinstance(catalog, PreviewCatalog) and number in catalog.created
+
+
+def catalog_at(
     storage: Storage, active: TenantCatalog, chain: Chain, target: int
 ) -> PreviewCatalog:
+    """The tenant catalog of a tenant with this one that follows the chain to `target`."""
     before, after = chain.schema_at(active.position), chain.schema_at(target)
     tables, created = dict[str, TableDescriptor](), set[int]()
     for table in after:
@@ -89,7 +99,7 @@ def _catalog_at(
             tables[table.name] = _restore(storage, active, chain, table)
         else:
             created.add(table.number)
-            tables[table.name] = _describe(table, {}, {}, ())
+            tables[table.name] = _describe(table, {}, {})
     return PreviewCatalog(
         active.tenant,
         active.created_at,
@@ -121,7 +131,8 @@ def _change(
         else IndexDescriptor.planned(table, index)
         for index in table.indexes
     )
-    made = _describe(table, descriptor.origins, descriptor.layouts, indexes)
+    known_states = {(one.kind, one.number): one.state for one in descriptor.constraints}
+    made = _describe(table, descriptor.origins, descriptor.layouts, indexes, known_states)
     if old.cells == table.cells:
         return replace(
             made,
@@ -140,14 +151,15 @@ def _restore(
     log = RevisionLog(storage, active.tenant, newest, chain, active.rolling_back)
     origins = MadeWhenRead(partial(log.find_origins, table.number))
     layouts = MadeWhenRead(partial(log.find_layouts, table.number))
-    return _describe(table, origins, layouts, ())
+    return _describe(table, origins, layouts)
 
 
 def _describe(
     table: TableSchema,
     origins: Mapping[int, int],
     layouts: Mapping[int, int],
-    indexes: tuple[IndexDescriptor, ...],
+    indexes: tuple[IndexDescriptor, ...] = (),
+    states: Mapping[tuple[ConstraintKind, int], ConstraintState] = NO_STATES,
 ) -> TableDescriptor:
     return TableDescriptor(
         table,
@@ -156,5 +168,8 @@ def _describe(
         origins,
         layouts,
         indexes or tuple(IndexDescriptor.planned(table, index) for index in table.indexes),
-        tuple(ConstraintDescriptor(*one, "unvalidated") for one in constraints_of(table)),
+        tuple(
+            ConstraintDescriptor(kind, number, name, states.get((kind, number), "unvalidated"))
+            for kind, number, name in constraints_of(table)
+        ),
     )

@@ -721,6 +721,7 @@ class AsyncDatabaseAdmin(Proxy[DatabaseAdmin]):
     reindex = awaited("task", DatabaseAdmin.reindex)
     count_by_revision = awaited("read", DatabaseAdmin.count_by_revision)
     repair = awaited("task", DatabaseAdmin.repair)
+    rehearse = awaited("task", DatabaseAdmin.rehearse)
     verify = awaited("task", DatabaseAdmin.verify)
     sweep = awaited("task", DatabaseAdmin.sweep)
     setting = awaited("read", DatabaseAdmin.setting)

@@ -22,6 +22,7 @@ from zapdb.errors import (
 from zapdb.limits import (
     ACTIVATION_WAIT_SECONDS,
     CALL_LOG_RETENTION_SECONDS,
+    JOB_LATENCY_MS_MAX,
     MIGRATIONS_MAX,
     SWEEP_AGE_SECONDS,
 )
@@ -148,7 +149,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             "How many milliseconds a small query may take beside a job: its workers measure that, "
             "and slow down above it, unless the job has a ceiling of its own (`zapdb jobs "
             "throttle`). Rollbacks ignore it.",
-            IntegerRange(1, 600_000),
+            IntegerRange(1, JOB_LATENCY_MS_MAX),
         ),
         Setting(
             ON_DATASET_CHANGE,

@@ -54,6 +54,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "lint": "linting.migrate_lint_command",
             "squash": "squashing.migrate_squash_command",
             "plan": "planning.migrate_plan_command",
+            "rehearse": "rehearsing.migrate_rehearse_command",
             "prune-archive": "pruning.migrate_prune_archive_command",
             "prove": "proving.migrate_prove_command",
         },

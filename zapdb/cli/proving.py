@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,13 +14,12 @@ from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_count, report_error
 from zapdb.errors import EXIT_ERROR
-from zapdb.jobs.sampling import TableSample, prove_with_records
+from zapdb.jobs.sampling import TableSample, draw_seed, prove_with_records
 from zapdb.migrations import Migration, NumberAllocator, list_files, resolve_files
 from zapdb.migrations.proof_findings import LossyField, ProofFinding
 from zapdb.migrations.prove import Proof, prove
 
 _SAMPLE_RECORDS = 1_000
-SEED_BITS = 32
 
 
 def migrate_prove_command(
@@ -60,7 +58,7 @@ def migrate_prove_command(
     proofs = [prove(migration) for migration in chain.after(0 if before is None else before.end)]
     sampled: list[TableSample] = []
     if sample and options.is_given:
-        seed = secrets.randbits(SEED_BITS) if seed is None else seed
+        seed = draw_seed() if seed is None else seed
         sampled = _try_records(options, directory, sample, seed)
     _write_proofs(proofs, output)
     _write_sampled(sampled, seed, output)

@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Collection, MutableMapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from zapdb.activation import TableDescriptor, TenantCatalog
+from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinned_fingerprints import FingerprintMatch, find_fingerprint
+from zapdb.activation.preview import PreviewCatalog
+from zapdb.activation.sent_files import read_given
 from zapdb.activation.tenant_removal import Removed, remove_tenant
+from zapdb.activation.up import require_no_ongoing_rollback
+from zapdb.catalog import rows
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.cluster_status import NodeStatus, read_nodes
 from zapdb.catalog.cluster.level import read_level
@@ -27,12 +32,15 @@ from zapdb.catalog.tenants import find_tenant, list_tenants
 from zapdb.database.metrics_text import render_metrics
 from zapdb.database.node_context import NodeContext
 from zapdb.database.tenant_refresh import TenantRefresher
+from zapdb.errors import UsageError
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.blob_sweep import SweepReport, sweep_blobs
 from zapdb.jobs.index_rebuilding import plan_reindexing
 from zapdb.jobs.job_run import JobReport, Runner, run_each, run_locally
 from zapdb.jobs.known_revisions import forget_wrong_ranges
+from zapdb.jobs.rehearsal import TRIED_RECORDS, Rehearsal, RehearsalChoice, rehearse_at_once
 from zapdb.jobs.repair import IndexRepair, repair_indexes
+from zapdb.jobs.sampling import draw_seed
 from zapdb.jobs.tenant_verification import TableReport, verify_by_jobs, verify_tenant
 from zapdb.limits import CATALOG_WAIT_SECONDS
 from zapdb.past.files.removing import delete_store_files
@@ -188,6 +196,45 @@ class DatabaseAdmin(Facet):
         if not dry_run:
             purge_tokens(self._storage)
         return report
+
+    def rehearse(
+        self,
+        migrations: str | Path | None = None,
+        *,
+        sample: int = TRIED_RECORDS,
+        all_records: bool = False,
+        seed: int | None = None,
+        max_latency_ms: int | None = None,
+    ) -> Rehearsal:
+        """Try on this tenant's records what applying the pending migrations of a directory would do
+        to them: what would be refused, and what would be lost. Nothing is stored.
+
+        Without `migrations`, the files that the database was opened with are rehearsed, as with
+        `preview=True`. All records are read of tables that get unique indexes, checks, references
+        or required fields; conversions are tried on `sample` records of each table, drawn by
+        `seed`, or on all. While a small query beside it takes longer than `max_latency_ms`, or than
+        the setting `job_max_latency_ms`, it slows down.
+
+        Raises `MigrationConflict`, `InvalidMigration`, `NotProven`, `RollbackInProgress`,
+        `UsageError`, and `ConcurrencyError` if the schema changes meanwhile.
+        """
+        directory = self._node_context.files.directory if migrations is None else Path(migrations)
+        if directory is None:
+            raise UsageError(
+                "a rehearsal needs migration files, and none were given",
+                hint="pass migrations=, the directory of the files",
+            )
+        known = self._session.catalog
+        known = known.active if isinstance(known, PreviewCatalog) else known
+        seed = draw_seed() if seed is None else seed
+        choice = RehearsalChoice(sample, all_records, seed, max_latency_ms)
+        with self._session.reading() as connection:
+            catalog = load_tenant_catalog(connection, self._tenant, known)
+            row = rows.get(connection, Tenant, catalog.tenant)
+        assert row is not None, "its catalog was loaded"
+        require_no_ongoing_rollback(catalog)
+        chain = read_given(directory, catalog, prove=True).chain
+        return rehearse_at_once(self._storage, row.name, catalog, chain, choice)
 
     # Settings
 

@@ -20,7 +20,7 @@ from zapdb.activation import (
 )
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.pinned_fingerprints import NO_PINS, Pins
-from zapdb.activation.preview import Preview, PreviewCatalog
+from zapdb.activation.preview import Preview, PreviewCatalog, has_no_table
 from zapdb.activation.served_schema import require_active, require_served
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.activation.up import (
@@ -106,7 +106,7 @@ class PreviewSession(Session):
 
     def _make_bound(self, catalog: TenantCatalog, descriptor: TableDescriptor) -> BoundTable:
         number = descriptor.schema.number
-        if isinstance(catalog, PreviewCatalog) and number in catalog.created:
+        if has_no_table(catalog, number):
             nothing = RecordStatements.of_no_table(self.storage, number, catalog.tenant)
             return BoundTable(self.storage, catalog, descriptor, self.served_position, nothing)
         return super()._make_bound(catalog, descriptor)

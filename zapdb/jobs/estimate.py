@@ -90,8 +90,14 @@ def _estimate(storage: Storage, catalog: TenantCatalog, job: Job, left: int) -> 
     return left * max(seconds, 1 / rate if rate else 0.0)
 
 
-def measure_work(storage: Storage, work: Work, sample: int) -> float | None:
-    """The seconds that a record takes, from a sample of the table; None if none could be done."""
+def measure_work(
+    storage: Storage,
+    work: Work,
+    sample: int,
+    prepare: Callable[[Connection], object] = lambda connection: None,
+) -> float | None:
+    """The seconds that a record takes, from a sample of the table; None if none could be done.
+    `prepare` comes first in each transaction, and is not measured."""
     limit = -(-sample // PARTS)
     done, spent = 0, 0.0
     for place in _find_places(storage, work):
@@ -102,7 +108,7 @@ def measure_work(storage: Storage, work: Work, sample: int) -> float | None:
                 work.write(connection, batch, 0)
             return len(batch)
 
-        count, seconds = try_out(storage, run)
+        count, seconds = try_out(storage, run, prepare)
         done, spent = done + count, spent + seconds
     return spent / done if done else None
 
@@ -118,13 +124,18 @@ def _find_places(storage: Storage, work: Work) -> list[bytes | None]:
     return [None, *(key for key in found if key is not None)]
 
 
-def try_out(storage: Storage, action: Callable[[Connection], int]) -> tuple[int, float]:
+def try_out(
+    storage: Storage,
+    action: Callable[[Connection], int],
+    prepare: Callable[[Connection], object] = lambda connection: None,
+) -> tuple[int, float]:
     """Do something in a job's transaction that is rolled back; returns how many records it was, and
     the seconds; (0, 0) if it failed, or this process may not write."""
     done, seconds = 0, 0.0
     if storage.read_only:
         return done, seconds
     with suppress(ZapdbError, _Undo), storage.transaction(TransactionMode.JOB) as connection:
+        prepare(connection)
         began = time.perf_counter()
         count = action(connection)
         done, seconds = count, time.perf_counter() - began

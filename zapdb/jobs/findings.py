@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec import structs
+
 from zapdb.catalog import rows
 from zapdb.catalog.row_kinds import ConstraintFinding, FindingsRow
 from zapdb.storage import Connection
@@ -29,6 +31,11 @@ def merge_findings(findings: Iterable[ConstraintFinding]) -> tuple[ConstraintFin
         earlier = merged.get(finding.what)
         merged[finding.what] = finding if earlier is None else _add(earlier, finding)
     return tuple(merged.values())
+
+
+def without_examples(findings: Iterable[ConstraintFinding]) -> tuple[ConstraintFinding, ...]:
+    """How many records violate what, and not which."""
+    return tuple(structs.replace(finding, examples=()) for finding in findings)
 
 
 def add_findings(

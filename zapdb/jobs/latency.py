@@ -7,7 +7,8 @@ slowly. So it comes to rest where few queries take longer than the ceiling. Each
 for itself: what is slow for one may be fast for another. The share never falls to nothing, so that
 a job that queries would not have let go on comes to its end, too.
 
-The write is also the report: a row with what was measured before.
+The write is also the report: a row with what was measured before. Beside work that stores nothing,
+which is no job, the reads alone are measured, and nothing is reported.
 """
 
 from __future__ import annotations
@@ -63,12 +64,15 @@ class DutyCycle:
 class LatencyProbe:
     """A thread that measures for one job, as long as workers of this process use it."""
 
-    def __init__(self, storage: Storage, job: Job, duty_cycle: DutyCycle) -> None:
+    def __init__(
+        self, storage: Storage, job: Job, duty_cycle: DutyCycle, *, only_reads: bool = False
+    ) -> None:
         self.duty_cycle = duty_cycle
         self.ceiling_seconds = float("inf")
         self.users = 0
         self._storage = storage
         self._job = job
+        self._only_reads = only_reads
         self._owner = Owner.here(storage.node_id)
         self._asked_at: float | None = None
         self._stop = threading.Event()
@@ -93,8 +97,9 @@ class LatencyProbe:
     def _run(self) -> None:
         try:
             with self._storage.writing_as_another_process():
-                with suppress(ZapdbError):  # the next one does it
-                    _purge(self._storage)
+                if not self._only_reads:
+                    with suppress(ZapdbError):  # the next one does it
+                        _purge(self._storage)
                 while not self._stop.wait(
                     self.duty_cycle.measured_at + PROBE_SECONDS - time.monotonic()
                 ):
@@ -106,7 +111,9 @@ class LatencyProbe:
         """One measurement; one that fails took as long as it took."""
         began = self._asked_at = time.monotonic()
         try:
-            seconds = max(self._time_read(), self._time_write())
+            seconds = self._time_read()
+            if not self._only_reads:
+                seconds = max(seconds, self._time_write())
         except ZapdbError as error:
             logger.debug("the latency beside a job could not be measured: %s", error)
             seconds = time.monotonic() - began
@@ -155,13 +162,14 @@ _PROBES: Final[WeakKeyDictionary[Storage, _Probes]] = WeakKeyDictionary()
 _LOCK: Final = threading.Lock()
 
 
-def use_probe(storage: Storage, job: Job) -> LatencyProbe:
+def use_probe(storage: Storage, job: Job, *, only_reads: bool = False) -> LatencyProbe:
     """Return the probe that all workers of this process on a job share; `leave_probe` ends that."""
     with _LOCK:
         probes = _PROBES.setdefault(storage, _Probes())
         probe = probes.running.get(job.id)
         if probe is None:
-            probe = LatencyProbe(storage, job, probes.duty_cycles.setdefault(job.id, DutyCycle()))
+            duty_cycle = probes.duty_cycles.setdefault(job.id, DutyCycle())
+            probe = LatencyProbe(storage, job, duty_cycle, only_reads=only_reads)
             probes.running[job.id] = probe
             probe.start()
         probe.users += 1

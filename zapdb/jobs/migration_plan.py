@@ -22,12 +22,13 @@ from zapdb.activation.activate import keeps_entries
 from zapdb.catalog.cluster import nodes
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.jobs.estimate import try_out
-from zapdb.jobs.sampling import sample_records
+from zapdb.jobs.sampling import draw_places, read_places
 from zapdb.migrations import Chain, Migration
-from zapdb.records import Attachments, decode_prefix, encode_prefix
+from zapdb.records import CANNOT_BE_READ, Attachments, decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage.cells import as_bytes
 from zapdb.tables.indexes import BoundTable
 from zapdb.tables.writes import BatchConversion, convert_records
 
@@ -71,11 +72,11 @@ class TablePlan:
 
 @dataclass(frozen=True, slots=True)
 class ProcessPlan:
-    """A live process whose served position is earlier than the last pending migration.
+    """A live process.
 
-    `files_end` is the number of its newest file, and `served_position` the position that its code
-    is written for. `blocks` is the first pending migration that can't become active before the
-    process has its file.
+    `files_end` is the number of its newest file, 0 without files, and `served_position` the
+    position that its code is written for. `blocks` is the first pending migration that can't become
+    active before the process has its file.
     """
 
     process: str
@@ -114,10 +115,10 @@ def make_migration_plan(
             if after.table_numbered(table.number) is None
         ]
         older = [
-            _plan_process(node, pending)
-            for node, is_alive in nodes.list_nodes(connection)
+            process
+            for process in list_processes(connection, pending)
             # A process without files works with the active schema, whatever it is.
-            if is_alive and node.row.files_end and node.row.served_position < chain.end
+            if process.files_end and process.served_position < chain.end
         ]
     tables = [
         table if table.table not in samples else _add_writing(samples[table.table], table)
@@ -126,11 +127,21 @@ def make_migration_plan(
     return MigrationPlan(pending, tuple(tables), tuple(older))
 
 
+def list_processes(connection: Connection, pending: tuple[Migration, ...]) -> list[ProcessPlan]:
+    """The live processes, and which of the migrations waits for each."""
+    return [
+        _plan_process(node, pending) for node, is_alive in nodes.list_nodes(connection) if is_alive
+    ]
+
+
 def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
     waiting = (
         m
         for m in pending
-        if m.waits_for_nodes and not nodes.has_migration(node, m.number, m.digest)
+        # A process without files never has to be waited for.
+        if m.waits_for_nodes
+        and node.row.files_end
+        and not nodes.has_migration(node, m.number, m.digest)
     )
     first = next(waiting, None)
     label = None if first is None else first.label
@@ -227,10 +238,15 @@ class _Sample:
         """What it takes to convert all records, from what it takes for some of them."""
         spent = 0.0
         draw = random.Random(0).random  # noqa: S311 - no secret; a plan is the same when made again
-        for key, stored in sample_records(connection, self._bound, records, sample, draw):
-            attachments = self._bound.make_attachments(key, stored)
-            started = time.perf_counter()
-            self._convert(key, stored, attachments)
+        places = draw_places(records, sample, draw)
+        for key, cell in read_places(connection, self._bound.statements, places):
+            try:
+                stored = as_bytes(cell)
+                attachments = self._bound.make_attachments(key, stored)
+                started = time.perf_counter()
+                self._convert(key, stored, attachments)
+            except CANNOT_BE_READ:
+                continue  # the job leaves it, too
             spent += time.perf_counter() - started
             self._keys.append(key)
         return records * spent / len(self._keys) if self._keys else 0.0

@@ -260,20 +260,6 @@ class _RangeRun:
         self.conflicts += 1
         self.limit = max(min(BATCH_RECORDS_MIN, self.limit_max), self.limit // 2)
 
-    def _adapt(self, seconds: float) -> None:
-        """Hold locks for about the target time (rule 17).
-
-        The time is that of the batch's own statements: beginning and committing cost what they
-        cost. For the same reason only conflicts make batches really small, and not for long: where
-        each statement takes milliseconds, small batches hold locks no shorter, only more often.
-        """
-        target, least = self.throttle.batch_target_seconds, self.throttle.batch_records_min
-        if self.limit < least or seconds < target / 2:
-            self.limit = min(self.limit_max, self.limit * 2)
-        elif seconds > target:
-            self.limit = max(min(least, self.limit_max), self.limit // 2)
-        self.work.batch_records = self.limit
-
     def _load_quarantined(self) -> set[bytes]:
         lower, upper = self.claimed.lower, self.claimed.upper
         with self.storage.transaction(TransactionMode.READ) as connection:
@@ -372,7 +358,8 @@ class _RangeRun:
             return rows
 
     def _note_batch(self, read: int, written: int, seconds: float) -> None:
-        self._adapt(seconds)
+        self.limit = self.throttle.adapt(self.limit, seconds, self.limit_max)
+        self.work.batch_records = self.limit
         kind = self.work.job.kind
         JOB_RECORDS_READ.add(kind, amount=read)
         JOB_RECORDS_WRITTEN.add(kind, amount=written)

@@ -16,8 +16,10 @@ records from the same keys, on every Python.
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from zapdb.activation import TenantCatalog
 from zapdb.migrations import Migration
@@ -25,13 +27,13 @@ from zapdb.migrations.proof_findings import LossyField, MemoryBlobs, ProofFindin
 from zapdb.migrations.prove import converted_tables
 from zapdb.migrations.round_trip import RECORD_PREFIX, RoundTrip
 from zapdb.records import Attachments, decode_prefix
-from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.indexes import BoundTable
-from zapdb.values.blob import Blob
 
 Draw = Callable[[], float]
 """Numbers in [0, 1), one after the other."""
+SEED_BITS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,11 @@ class TableSample:
     losses: tuple[tuple[str, LossyField], ...]
 
 
+def draw_seed() -> int:
+    """A seed for a sample that is new each time."""
+    return secrets.randbits(SEED_BITS)
+
+
 def prove_with_records(
     storage: Storage,
     catalog: TenantCatalog,
@@ -64,56 +71,78 @@ def prove_with_records(
     one of the migrations converts are read. Raises `CorruptRecord`, `BlobMissing` and `UnknownZone`
     for records that can't be read as they are.
     """
-    converted = [(migration, set(converted_tables(migration))) for migration in migrations]
     sampled = []
     with storage.transaction(TransactionMode.READ) as connection:
         for descriptor in catalog.tables.values():
             number = descriptor.schema.number
-            touching = [migration for migration, tables in converted if number in tables]
-            if touching:
+            converting = list_converting(migrations, number)
+            if converting:
                 bound = BoundTable(storage, catalog, descriptor)
                 draw = random.Random(f"{seed}/{number}").random  # noqa: S311 - no secret
-                sampled.append(_try_table(connection, bound, touching, sample, draw))
+                sampled.append(_try_table(connection, bound, converting, sample, draw))
     return sampled
+
+
+def list_converting(migrations: Iterable[Migration], table: int) -> list[Migration]:
+    """Those of the migrations that convert the records of a table."""
+    return [migration for migration in migrations if table in converted_tables(migration)]
 
 
 def _try_table(
     connection: Connection, bound: BoundTable, migrations: list[Migration], sample: int, draw: Draw
 ) -> TableSample:
-    attachments = bound.make_attachments()
+    count, trial = bound.statements.count(connection), RecordTrial(bound, migrations)
+    for key, stored in sample_records(connection, bound, count, sample, draw):
+        trial.try_record(key, stored)
+    return trial.report(count)
 
-    def load(blob: Blob) -> bytes:
-        return attachments.load(blob)
 
-    memory = MemoryBlobs(load)
-    round_trips = [
-        RoundTrip(migration, bound.schema.number, bound.catalog.zones, memory, is_private=True)
-        for migration in migrations
-    ]
-    (count,) = connection.fetch_one(bound.statements.count_sql)
-    archived = bound.catalog.chain.archived_fields(bound.schema.number)
-    tried = returned = 0
-    for key, stored in sample_records(connection, bound, int(count), sample, draw):
-        attachments = bound.make_attachments(key, stored)
-        bound.reader.read(key, stored)  # what can't be read as it is is no fault of a migration
+class RecordTrial:
+    """Sends records of a table up through migrations that follow the active one, one after the
+    other, and back through each; nothing is written."""
+
+    def __init__(self, bound: BoundTable, migrations: Sequence[Migration]) -> None:
+        self._bound = bound
+        self._attachments = bound.make_attachments()
+        self._memory = MemoryBlobs(lambda blob: self._attachments.load(blob))
+        self._archived = bound.catalog.chain.archived_fields(bound.schema.number)
+        number, zones = bound.schema.number, bound.catalog.zones
+        self._round_trips = [
+            RoundTrip(migration, number, zones, self._memory, is_private=True)
+            for migration in migrations
+        ]
+        self._tried = self._returned = 0
+
+    def try_record(self, key: bytes, stored: bytes) -> None:
+        """Try a record, in a transaction; raises `CorruptRecord`, `BlobMissing` and `UnknownZone`
+        for one that can't be read as it is, which is no fault of a migration."""
+        bound = self._bound
+        attachments = self._attachments = bound.make_attachments(key, stored)
+        bound.reader.read(key, stored)
         current = bound.reader.convert(key, stored, attachments)
         value = RECORD_PREFIX + current[decode_prefix(current, 0)[1] :]
-        archive: Mapping[int, bytes] = _archive_of(attachments, archived)
+        archive: Mapping[int, bytes] = _archive_of(attachments, self._archived)
         came_back = True
-        for round_trip in round_trips:
+        for round_trip in self._round_trips:
             trace = round_trip.try_record(key, value, archive)
             came_back = came_back and trace.came_back
             if trace.error is not None:
                 break
             value, archive = trace.values[1], trace.archives[1]
-        memory.blobs.clear()
-        tried += 1
-        returned += came_back
-    failures = tuple(
-        finding for round_trip in round_trips for finding in round_trip.failures.values()
-    )
-    losses = tuple((t.migration.label, loss) for t in round_trips for loss in t.report().lossy)
-    return TableSample(bound.schema.name, int(count), tried, returned, failures, losses)
+        self._memory.blobs.clear()
+        self._tried += 1
+        self._returned += came_back
+
+    def report(self, records: int) -> TableSample:
+        """What the records showed, of so many."""
+        trips = self._round_trips
+        failures = tuple(finding for trip in trips for finding in trip.failures.values())
+        losses = tuple(
+            (trip.migration.label, loss) for trip in trips for loss in trip.report().lossy
+        )
+        return TableSample(
+            self._bound.schema.name, records, self._tried, self._returned, failures, losses
+        )
 
 
 def _archive_of(attachments: Attachments, numbers: Iterable[int]) -> dict[int, bytes]:
@@ -127,16 +156,28 @@ def sample_records(
     connection: Connection, bound: BoundTable, count: int, sample: int, draw: Draw
 ) -> Iterator[tuple[bytes, bytes]]:
     """Records drawn at random, in the order of their keys; all `count` where there are no more."""
-    key, last = b"", -1
-    for place in draw_places(count, sample, draw):
-        # From the previously drawn key: all statements together scan the keys once.
-        found = bound.statements.find_key(connection, key, place - last - 1)
+    for key, stored in read_places(connection, bound.statements, draw_places(count, sample, draw)):
+        yield key, as_bytes(stored)
+
+
+def read_places(
+    connection: Connection,
+    records: RecordStatements,
+    places: Iterable[int],
+    last: tuple[bytes, int] = (b"", -1),
+) -> Iterator[tuple[bytes, Any]]:
+    """The records at these places in the order of keys, which come behind the `last` one, given by
+    its key and place. What stands in a cell is not looked at."""
+    key, at = last
+    for place in places:
+        # From the previous key: all statements together scan the keys once.
+        found = records.find_key(connection, key, place - at - 1)
         if found is None:
             return  # records were deleted since they were counted
-        key, last = found, place
-        row = connection.fetch_one(bound.statements.get_sql, (key,))
+        key, at = found, place
+        row = connection.fetch_one(records.get_sql, (key,))
         if row is not None and row[0] is not None:
-            yield key, as_bytes(row[0])
+            yield key, row[0]
 
 
 def draw_places(count: int, sample: int, draw: Draw) -> list[int]:

@@ -105,14 +105,19 @@ class Throttle:
             self._closes_at = time.monotonic() + (closes_us - now_us) / 1e6
         self._use_ceiling(job)
 
-    def _use_ceiling(self, job: Job) -> None:
+    def keep_to(self, job: Job, bounds: JobThrottle) -> None:
+        """Take the bounds of work that is like a job, but stores nothing, not even itself."""
+        self._bounds = bounds
+        self._use_ceiling(job, only_reads=True)
+
+    def _use_ceiling(self, job: Job, *, only_reads: bool = False) -> None:
         """Measure where the job has a ceiling by now."""
         ceiling_ms = self._bounds.max_latency_ms
         if ceiling_ms is None:
             self.close()
             return
         if self._probe is None:
-            self._probe = use_probe(self._storage, job)
+            self._probe = use_probe(self._storage, job, only_reads=only_reads)
         self._probe.ceiling_seconds = ceiling_ms / 1e3
 
     def close(self) -> None:
@@ -152,6 +157,21 @@ class Throttle:
     def batch_records_max(self) -> int:
         """As many records as this worker may read in a fraction of a second."""
         return max(1, int(min(BATCH_RECORDS_MAX, self.find_records_at_once())))
+
+    def adapt(self, limit: int, seconds: float, limit_max: int) -> int:
+        """The size of the batch after one of `limit` records, which took so many seconds: so that
+        it holds its locks for about the target time (rule 17).
+
+        The time is that of the batch's own statements: beginning and committing cost what they
+        cost. For the same reason only conflicts make batches really small, and not for long: where
+        each statement takes milliseconds, small batches hold locks no shorter, only more often.
+        """
+        target, least = self.batch_target_seconds, self.batch_records_min
+        if limit < least or seconds < target / 2:
+            return min(limit_max, limit * 2)
+        if seconds > target:
+            return max(min(least, limit_max), limit // 2)
+        return limit
 
     def find_records_at_once(self) -> float:
         """The same without the bound of all batches: infinite for a job without a rate."""

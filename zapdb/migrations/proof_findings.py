@@ -22,7 +22,8 @@ class ProofFinding:
     """What trying a table showed: a failure, or, where `kind` is "remark", no more than that.
 
     `record` is the record before the migration, `became` after it, and `back` after the rollback:
-    only the fields that concern `field`, each value shortened.
+    only the fields that concern `field`, each value shortened. Of a stored record that comes back
+    otherwise, `key` is the key.
     """
 
     kind: FindingKind
@@ -36,6 +37,7 @@ class ProofFinding:
     became: Mapping[str, str] = dataclasses.field(default_factory=dict)
     back: Mapping[str, str] = dataclasses.field(default_factory=dict)
     cause: str = ""
+    key: bytes = b""
 
     def to_error(self, further: int = 0) -> NotProven:
         """The error to raise; `further` counts the other failures."""

@@ -300,7 +300,7 @@ class RoundTrip:
             return found
         values = (self.decode("up", trace.key, trace.values[step]) for step in (0, 2))
         was, back = ({f.name: format_proof_value(getattr(record, f.name))} for record in values)
-        return replace(found, record=_name_record(trace) | was, back=back)
+        return replace(found, record=_name_record(trace) | was, back=back, key=trace.key)
 
     def _note_rollback(self, f: Field, trace: RecordTrace) -> None:
         if ("rollback", f.name) in self.failures:

@@ -46,6 +46,7 @@ from zapdb.records.record import (
     record_class,
 )
 from zapdb.records.unreadable import (
+    CANNOT_BE_READ,
     UNREADABLE,
     UNREADABLE_MARK,
     UnreadableRecord,
@@ -56,6 +57,7 @@ from zapdb.records.unreadable import (
 from zapdb.values import asdict, etag, replace, to_json
 
 __all__ = [
+    "CANNOT_BE_READ",
     "NO_REVISION",
     "UNREADABLE",
     "UNREADABLE_MARK",

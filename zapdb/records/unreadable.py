@@ -39,6 +39,9 @@ def name_record(error: CorruptRecord, table: str, decode_key: DecodeKey, key: by
 UNREADABLE: Final = (CorruptRecord, BlobMissing)
 """The errors of a record that can't be read whatever process reads it."""
 
+CANNOT_BE_READ: Final = (*UNREADABLE, UnknownZone)
+"""The errors of a record that this process can't read."""
+
 UNREADABLE_MARK: Final = b"\x00"
 """What nothing else in the change log begins with."""
 

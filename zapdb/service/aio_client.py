@@ -25,7 +25,7 @@ from zapdb.control import (
     settings,
 )
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import applying, comparing, planning, rolling_back
+from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
 from zapdb.errors import ServiceUnreachable, UsageError
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
@@ -146,6 +146,7 @@ class AsyncMigrationMethods(AsyncMethods):
     status = remote_awaited(comparing.status)
     diff = remote_awaited(comparing.diff)
     plan = remote_awaited(planning.plan)
+    rehearse = remote_iterated(rehearsing.rehearse)
     up = remote_iterated(applying.up)
     rollback = remote_iterated(rolling_back.rollback)
 

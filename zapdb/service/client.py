@@ -34,7 +34,7 @@ from zapdb.control import (
 )
 from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import applying, comparing, planning, rolling_back
+from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
 from zapdb.errors import CatalogRestored, InvalidValue, ServiceUnreachable, UsageError
 from zapdb.limits import SERVICE_TIMEOUT_SECONDS_MAX
 from zapdb.migrations import SentDirectory
@@ -384,6 +384,7 @@ class MigrationMethods(Methods):
     status = remote(comparing.status)
     diff = remote(comparing.diff)
     plan = remote(planning.plan)
+    rehearse = remote_stream(rehearsing.rehearse)
     up = remote_stream(applying.up)
     rollback = remote_stream(rolling_back.rollback)
 

@@ -21,7 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog, changes, cluster, history, settings
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import applying, comparing, planning, rolling_back
+from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
 from zapdb.migrations import GivenDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
@@ -248,6 +248,7 @@ METHODS: Final = (
     Method(comparing.status, "migrate:plan"),
     Method(comparing.diff, "migrate:plan"),
     Method(planning.plan, "migrate:plan"),
+    Method(rehearsing.rehearse, "migrate:plan", is_live=True),
     Method(listing.list_jobs, "jobs:read"),
     Method(showing.get_job, "jobs:read", is_long=_is_measured),
     Method(showing.watch_job, "jobs:read"),

@@ -111,6 +111,22 @@ def require_level(storage: Storage, level: int) -> None:
 
 def raise_level(connection: Connection, level: int) -> None:
     """Raise the level inside a DDL transaction. Nodes whose lease has expired are evicted first."""
+    current = check_level(connection, lock=True)
+    expired = require_reachable(connection, level)
+    if current >= level:
+        return
+    for node in expired:  # it may only be suspended
+        nodes.evict(connection, node)
+    now = connection.storage.now_us(connection)
+    rows.put(connection, LevelRow(level, now, principal.current()))
+    feed.upgrade_row_formats(connection)
+    logger.warning("the level of the database rose from %d to %d", current, level)
+
+
+def require_reachable(connection: Connection, level: int) -> list[Node]:
+    """Return the nodes whose lease has expired and that do not support a level to which the
+    database's could be raised; raises `IncompatibleVersion` if this release or a live node does
+    not support it."""
     if level > release.LEVEL:
         raise IncompatibleVersion(
             "this operation needs a newer release",
@@ -119,17 +135,11 @@ def raise_level(connection: Connection, level: int) -> None:
             level_needed=level,
             hint="use a newer release of zapdb",
         )
-    current = check_level(connection, lock=True)
+    current = check_level(connection)
     if current >= level:
-        return
-    unsupporting = []
-    for node, alive in nodes.list_nodes(connection):
-        if node.row.level >= level:
-            continue
-        if alive:
-            unsupporting.append(_describe(node))
-        else:  # it may only be suspended
-            nodes.evict(connection, node)
+        return []
+    found = [one for one in nodes.list_nodes(connection) if one[0].row.level < level]
+    unsupporting = [_describe(node) for node, alive in found if alive]
     if unsupporting:
         raise IncompatibleVersion(
             "some running processes do not support the cluster level that is needed",
@@ -138,10 +148,7 @@ def raise_level(connection: Connection, level: int) -> None:
             nodes="; ".join(unsupporting),
             hint="restart them with a newer release, or evict them with `zapdb cluster evict NODE`",
         )
-    now = connection.storage.now_us(connection)
-    rows.put(connection, LevelRow(level, now, principal.current()))
-    feed.upgrade_row_formats(connection)
-    logger.warning("the level of the database rose from %d to %d", current, level)
+    return [node for node, alive in found if not alive]
 
 
 def _describe(node: Node) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -17,6 +17,7 @@ from zapdb.control.bounds import Between, Number
 from zapdb.control.target import Target
 from zapdb.jobs import control
 from zapdb.jobs import job as stored
+from zapdb.jobs.findings import without_examples
 from zapdb.jobs.job import OPEN_STATES, Progress, read_progress
 from zapdb.jobs.job_planning import sort_by_priority
 from zapdb.jobs.job_types import name_job
@@ -144,11 +145,6 @@ def shows_records(target: Target, catalog: TenantCatalog, job: Job) -> bool:
 def show_findings(job: Job, *, shows_values: bool) -> tuple[ConstraintFinding, ...]:
     """What blocks a job; without examples of records, unless it may show values."""
     return job.findings if shows_values else without_examples(job.findings)
-
-
-def without_examples(findings: Sequence[ConstraintFinding]) -> tuple[ConstraintFinding, ...]:
-    """How many records violate what, and not which."""
-    return tuple(structs.replace(finding, examples=()) for finding in findings)
 
 
 # --- changes -------------------------------------------------------------------------------------

@@ -24,11 +24,11 @@ from zapdb.catalog.feed import read_seq
 from zapdb.catalog.tenants import find_tenant
 from zapdb.control.bounds import Between, Number
 from zapdb.control.job_runs import JobLook, JobOutcome, run_planned
-from zapdb.control.jobs.listing import without_examples
 from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, plan_files
 from zapdb.control.target import Target
 from zapdb.errors import ActivationPending, UsageError, ZapdbError
 from zapdb.jobs import plan_jobs
+from zapdb.jobs.findings import without_examples
 from zapdb.jobs.job_run import Runner, run_locally
 from zapdb.limits import UP_WAIT_SECONDS_MAX
 from zapdb.migrations import GivenDirectory

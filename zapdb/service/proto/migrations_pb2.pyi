@@ -238,6 +238,140 @@ class ProcessPlan(_message.Message):
     blocks: str
     def __init__(self, process: _Optional[str] = ..., release: _Optional[str] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., blocks: _Optional[str] = ...) -> None: ...
 
+class RehearseRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "directory", "sample", "all_records", "seed", "max_latency_ms", "all_tenants")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    ALL_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    MAX_LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
+    ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    directory: SentDirectory
+    sample: int
+    all_records: bool
+    seed: int
+    max_latency_ms: int
+    all_tenants: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., sample: _Optional[int] = ..., all_records: _Optional[bool] = ..., seed: _Optional[int] = ..., max_latency_ms: _Optional[int] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
+
+class RehearsalEvent(_message.Message):
+    __slots__ = ("rehearsal_look", "rehearsal")
+    REHEARSAL_LOOK_FIELD_NUMBER: _ClassVar[int]
+    REHEARSAL_FIELD_NUMBER: _ClassVar[int]
+    rehearsal_look: RehearsalLook
+    rehearsal: Rehearsal
+    def __init__(self, rehearsal_look: _Optional[_Union[RehearsalLook, _Mapping]] = ..., rehearsal: _Optional[_Union[Rehearsal, _Mapping]] = ...) -> None: ...
+
+class RehearsalLook(_message.Message):
+    __slots__ = ("tenant", "table", "read", "total")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    READ_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    table: str
+    read: int
+    total: int
+    def __init__(self, tenant: _Optional[str] = ..., table: _Optional[str] = ..., read: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
+
+class Rehearsal(_message.Message):
+    __slots__ = ("tenant", "position", "target", "refused", "lost", "migrations", "tables", "processes", "obstacles", "raised_level", "seed")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    MIGRATIONS_FIELD_NUMBER: _ClassVar[int]
+    TABLES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    OBSTACLES_FIELD_NUMBER: _ClassVar[int]
+    RAISED_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    position: int
+    target: int
+    refused: bool
+    lost: bool
+    migrations: _containers.RepeatedScalarFieldContainer[str]
+    tables: _containers.RepeatedCompositeFieldContainer[RehearsedTable]
+    processes: _containers.RepeatedCompositeFieldContainer[ProcessPlan]
+    obstacles: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Error]
+    raised_level: int
+    seed: int
+    def __init__(self, tenant: _Optional[str] = ..., position: _Optional[int] = ..., target: _Optional[int] = ..., refused: _Optional[bool] = ..., lost: _Optional[bool] = ..., migrations: _Optional[_Iterable[str]] = ..., tables: _Optional[_Iterable[_Union[RehearsedTable, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessPlan, _Mapping]]] = ..., obstacles: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping]]] = ..., raised_level: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+
+class RehearsedTable(_message.Message):
+    __slots__ = ("table", "action", "records", "converted", "seconds", "includes_writing", "indexes", "refused", "filled", "tried", "unchanged", "losses", "failures", "unreadable_count", "unreadable")
+    TABLE_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    CONVERTED_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    INCLUDES_WRITING_FIELD_NUMBER: _ClassVar[int]
+    INDEXES_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    FILLED_FIELD_NUMBER: _ClassVar[int]
+    TRIED_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    UNREADABLE_FIELD_NUMBER: _ClassVar[int]
+    table: str
+    action: str
+    records: int
+    converted: int
+    seconds: float
+    includes_writing: bool
+    indexes: _containers.RepeatedCompositeFieldContainer[RehearsedIndex]
+    refused: _containers.RepeatedCompositeFieldContainer[JobFinding]
+    filled: _containers.RepeatedCompositeFieldContainer[JobFinding]
+    tried: int
+    unchanged: int
+    losses: _containers.RepeatedCompositeFieldContainer[RehearsedLoss]
+    failures: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Error]
+    unreadable_count: int
+    unreadable: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., converted: _Optional[int] = ..., seconds: _Optional[float] = ..., includes_writing: _Optional[bool] = ..., indexes: _Optional[_Iterable[_Union[RehearsedIndex, _Mapping]]] = ..., refused: _Optional[_Iterable[_Union[JobFinding, _Mapping]]] = ..., filled: _Optional[_Iterable[_Union[JobFinding, _Mapping]]] = ..., tried: _Optional[int] = ..., unchanged: _Optional[int] = ..., losses: _Optional[_Iterable[_Union[RehearsedLoss, _Mapping]]] = ..., failures: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping]]] = ..., unreadable_count: _Optional[int] = ..., unreadable: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RehearsedIndex(_message.Message):
+    __slots__ = ("index", "unique", "records", "seconds")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    UNIQUE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    index: str
+    unique: bool
+    records: int
+    seconds: float
+    def __init__(self, index: _Optional[str] = ..., unique: _Optional[bool] = ..., records: _Optional[int] = ..., seconds: _Optional[float] = ...) -> None: ...
+
+class RehearsedLoss(_message.Message):
+    __slots__ = ("migration", "field", "operation", "because", "records", "unchanged", "key", "value", "back")
+    MIGRATION_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    BECAUSE_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    BACK_FIELD_NUMBER: _ClassVar[int]
+    migration: str
+    field: str
+    operation: str
+    because: str
+    records: int
+    unchanged: int
+    key: str
+    value: str
+    back: str
+    def __init__(self, migration: _Optional[str] = ..., field: _Optional[str] = ..., operation: _Optional[str] = ..., because: _Optional[str] = ..., records: _Optional[int] = ..., unchanged: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[str] = ..., back: _Optional[str] = ...) -> None: ...
+
 class UpRequest(_message.Message):
     __slots__ = ("tenant", "min_seq", "directory", "to", "all_tenants", "wait_seconds", "no_build", "dry_run")
     TENANT_FIELD_NUMBER: _ClassVar[int]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from zapdb.activation import TenantCatalog
+from zapdb.activation.preview import has_no_table
 from zapdb.errors import CorruptCatalog
 from zapdb.records import Record
 from zapdb.schema import Field, ForeignKey, TableSchema
@@ -57,7 +58,9 @@ def open_reference(
 ) -> ReferenceCheck:
     field = table.field_numbered(key.field)
     target = target_of(catalog, field)
-    targets = RecordStatements(records.storage, target.number, records.tenant)
+    has_none = has_no_table(catalog, target.number)
+    make = RecordStatements.of_no_table if has_none else RecordStatements
+    targets = make(records.storage, target.number, records.tenant)
     return ReferenceCheck(field, target.name, targets)
 
 
