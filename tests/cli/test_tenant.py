@@ -13,6 +13,7 @@ ABOUT_ONE_TENANT = [
     ("migrate", "up"),
     ("migrate", "status"),
     ("migrate", "plan"),
+    ("migrate", "rehearse"),
     ("migrate", "prune-archive", "--yes"),
     ("convert", "run"),
     ("convert", "status"),

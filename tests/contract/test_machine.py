@@ -38,6 +38,7 @@ from zapdb.jobs import plan_jobs
 from zapdb.jobs.archive_pruning import prune_archives
 from zapdb.jobs.job import open_ranges
 from zapdb.jobs.range_work import run_range
+from zapdb.jobs.rehearsal import Rehearsal
 from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.jobs.work_loading import load_work
 from zapdb.migrations import Chain
@@ -115,7 +116,7 @@ class Life(RuleBasedStateMachine):
         if self.older is None and number > 2:
             self.begin_older()
         self.path(number).write_text(document_of([operation]))
-        previewed = self.preview()
+        previewed, rehearsed = self.preview(), self.rehearse()
         self.db.close()
         storage = connect(self.address)
         try:
@@ -127,13 +128,15 @@ class Life(RuleBasedStateMachine):
             migrate_up(storage, DEFAULT_TENANT, self.migrations)
             event("an activation waited")
         except NotProven:
-            assert previewed is None
+            assert previewed is rehearsed is None
             self.path(number).unlink()
         finally:
             storage.close()
         self.db = zapdb.open(self.address, migrations=self.migrations)
-        if previewed is not None:
+        if previewed is not None and rehearsed is not None:
             assert read_all(self.db) == previewed
+            if data.draw(st.booleans(), label="jobs look for violations"):
+                self.check_rehearsed(rehearsed)
         self.model.migrate(self.chain)
         for table in self.tables:
             if len(self.model.rows[table.number]) < 3:
@@ -146,6 +149,33 @@ class Life(RuleBasedStateMachine):
                 return read_all(db)
         except NotProven:
             return None
+
+    def rehearse(self) -> Rehearsal | None:
+        """What would be refused, and lost; None if the files are not proven."""
+        with zapdb.open(self.address) as db:
+            try:
+                return db.admin.rehearse(self.migrations, all_records=True)
+            except NotProven:
+                return None
+
+    def check_rehearsed(self, rehearsed: Rehearsal) -> None:
+        """What was said to be refused is what jobs list now, of the tables that have changed."""
+        told = {
+            (table.table, finding.what): finding.count
+            for table in rehearsed.tables
+            for finding in table.refused
+        }
+        changed = {table.table for table in rehearsed.tables}
+        listed = {
+            (report.job.table_name, finding.what): finding.count
+            for report in self.db.admin.run_jobs(kinds=("index", "validate"))
+            for finding in report.job.findings
+            if report.job.table_name in changed
+        }
+        assert listed == told
+        assert not any(table.unreadable_count for table in rehearsed.tables)
+        if told:
+            event("something was said to be refused, and is")
 
     @rule(data=st.data())
     @precondition(lambda self: self.tables)

@@ -11,12 +11,14 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
 from sqlalchemy import make_url
 
 import zapdb
@@ -25,7 +27,7 @@ from tests.cli.program import run_here
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.contract.test_unreadable import damage
 from tests.services import make_keys, served, token_for
-from tests.support import PostgresServer, Workspace, dump, finish, wait_until
+from tests.support import PostgresServer, Workspace, dump, finish, make_place, wait_until
 from zapdb import release
 from zapdb.cli.program import run_program
 from zapdb.database import Database
@@ -45,6 +47,8 @@ from zapdb.errors import (
 from zapdb.jobs import rehearsal
 from zapdb.jobs.latency import THREAD_NAME
 from zapdb.jobs.rehearsal import Rehearsal, RehearsalLook, RehearsedTable
+from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.records import held
 from zapdb.service.client import connect
 from zapdb.service.principals import Grant
 
@@ -156,6 +160,105 @@ def test_what_would_not_be_refused_is_fine(place: Workspace) -> None:
     with place.open() as db:
         assert count_found(db) == {}
         assert db.table("items").readable_indexes() == ("by_two", "by_note")
+
+
+MADE = """\
+create_table: {table: items, key: [id], fields: [
+      {name: id, type: integer},
+      {name: a, type: integer, optional: true},
+      {name: b, type: string, optional: true},
+      {name: tint, type: tint},
+      {name: boss, type: reference, to: items, optional: true}]}"""
+CHANGES = (
+    "create_index: {table: items, index: by_a, unique: true, fields: [{field: a}]}",
+    "create_index: {table: items, index: by_b, unique: true, fields: ["
+    " {field: b, collation: {locale: und, strength: primary}}]}",
+    "create_index: {table: items, index: by_two, unique: true, fields: ["
+    " {field: tint, descending: true}, {field: a}]}",
+    "create_index: {table: items, index: by_tint, unique: true, fields: [{field: tint}]}",
+    "create_index: {table: items, index: by_boss, fields: [{field: boss}]}",
+    "add_reference: {table: items, field: boss, on_delete: restrict}",
+    "add_check: {table: items, check: low, expression: 'a is None or a < 2'}",
+    "add_check: {table: items, check: some, expression: 'a is not None or b is not None'}",
+    "make_required: {table: items, field: a, fill: {value: 1}}",
+    "make_required: {table: items, field: b, fill: {expression: text(id)}}",
+    "drop_field: {table: items, field: b, restore: {archive: true}}",
+    "drop_field: {table: items, field: b, restore: {value: a}}",
+    "alter_type: {type: tint, remove: {blue: {to: red}}}",
+    "alter_type: {type: tint, add: [{name: pink, back: red}]}",
+    "add_field: {table: items, field: {name: c, type: integer, default: 3}}",
+    "create_index: {table: items, index: by_c, unique: true, fields: [{field: c}]}",
+    "add_check: {table: items, check: of_c, expression: 'c > 3'}",
+    "change_type: {table: items, field: a, type: string, up: text(a), down: 'integer(a, else=0)'}",
+    "change_type: {table: items, field: b, type: integer, up: length(b), down: text(b),"
+    " reversibility: lossy, because: only how long it is}",
+    "transform: {table: items, from: {a: integer}, into: {half: {type: integer, optional: true}},"
+    " up: {half: a // 2}, down: {a: half * 2}, reversibility: lossy, because: halves}",
+    "rename_field: {table: items, field: b, to: bb}",
+    "rename_table: {table: items, to: things}",
+)
+PROPERTY_RUNS = {"sqlite": 40, "postgresql": 10}
+
+
+@st.composite
+def rows_of(draw: st.DrawFn) -> list[dict[str, Any]]:
+    count = draw(st.integers(0, 7))
+    return [
+        {
+            "id": at,
+            "a": draw(st.none() | st.integers(0, 3)),
+            "b": draw(st.sampled_from([None, "a", "A", "b", "\u00e4", "x" * 1_100, ""])),
+            "tint": draw(st.sampled_from(["red", "green", "blue"])),
+            "boss": draw(st.none() | st.integers(0, count)),
+        }
+        for at in range(count)
+    ]
+
+
+def test_whatever_the_migrations_are(engine: str, request: pytest.FixtureRequest) -> None:
+    """What is refused is what is listed; and what is not lost is there after rolling back."""
+    server = request.getfixturevalue("postgres") if engine == "postgresql" else None
+    chosen = st.lists(st.sampled_from(CHANGES), min_size=1, max_size=3, unique=True)
+
+    @settings(
+        max_examples=PROPERTY_RUNS[engine],
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(rows=rows_of(), migrations=st.lists(chosen, min_size=1, max_size=2))
+    def check(rows: list[dict[str, Any]], migrations: list[list[str]]) -> None:
+        with ExitStack() as resources:
+            address, directory = make_place(resources, server, "drawn")
+            place = resources.enter_context(Workspace(engine, address, directory))
+            place.write(1, "create_type: {type: tint, enum: [red, green, blue]}", MADE)
+            with place.open() as db:
+                db.table("items").insert_many(rows)
+            for number, operations in enumerate(migrations, 2):
+                place.write(number, *operations)
+            try:
+                found = rehearse(place, all_records=True)
+            except (InvalidMigration, NotProven):
+                return
+            check_what_follows(place, rows, found)
+
+    check()
+
+
+def check_what_follows(place: Workspace, rows: list[dict[str, Any]], found: Rehearsal) -> None:
+    event(f"refused: {found.refused}, lost: {found.lost}")
+    with place.open() as db:
+        listed = count_found(db)
+    assert listed == count_refused(found)
+    assert found.refused == bool(listed)
+    storage = place.connect()
+    for _ in found.migrations:
+        roll_back_newest(storage)
+    with place.follow() as db:
+        left = [held(record) for record in db.table("items").scan()]
+    if not found.lost:
+        assert left == rows
+    elif len(found.migrations) == 1:
+        assert left != rows
 
 
 def test_what_is_found_is_found_in_small_batches_too(

@@ -147,6 +147,8 @@ COMMANDS = [
     ("diff",),
     ("plan",),
     ("plan", "--sample", "3", "--tenant", "behind"),
+    ("rehearse", "--seed", "1"),
+    ("rehearse", "--seed", "1", "--all", "--all-tenants"),
 ]
 
 
@@ -189,7 +191,7 @@ def test_files_that_cannot_be_read_matter_to_those_who_read_them(place: Place, k
     directory = place.directories / f"odd {kind}"
     if not directory.exists():
         make_odd(directory, kind)
-    for command in ("check", "status", "diff", "plan"):
+    for command in ("check", "status", "diff", "plan", "rehearse"):
         here, there = place.both("migrate", command, "-m", str(directory))
         assert there == here
         assert "Traceback" not in here.err
@@ -308,7 +310,14 @@ def test_files_that_begin_after_a_stored_migration_are_served_alike(
     rest = twins.root / "rest"
     write_rest(Path(twins.directory("pending")), rest)
     files = ("-m", str(rest), *options)
-    for command, status in (("check", 1), ("status", 1), ("diff", 1), ("plan", 1), ("up", 1)):
+    for command, status in (
+        ("check", 1),
+        ("status", 1),
+        ("diff", 1),
+        ("plan", 1),
+        ("rehearse", 1),
+        ("up", 1),
+    ):
         assert twins.run("migrate", command, *files).status == status
     assert twins.run("migrate", "up", "-m", twins.directory("stored")).status == 0
     assert twins.run("migrate", "check", "--write", *files).status == 0
@@ -321,7 +330,7 @@ def test_files_that_begin_after_a_stored_migration_are_served_alike(
     assert twins.run("migrate", "status", *files).status == 3
     lock = rest / "zapdb.lock"
     lock.write_text(lock.read_text(encoding="utf-8").replace("z1:", "z1:0", 1), encoding="utf-8")
-    for command in ("check", "status", "diff", "plan", "up"):
+    for command in ("check", "status", "diff", "plan", "rehearse", "up"):
         refused = twins.run("migrate", command, *files)
         assert refused.status == 1
         assert "begin after another migration" in refused.out + refused.err

@@ -190,7 +190,7 @@ def test_rule_06_files_after_a_squash_are_for_databases_with_what_it_replaces(
 ) -> None:
     place, squashed = behind_squash
     for address in (place.address, squashed):
-        for command in ("plan", "up", "status", "diff", "check"):
+        for command in ("plan", "rehearse", "up", "status", "diff", "check"):
             write = ["--write"] if command == "check" else []
             given = [*write, "-d", address, "-m", str(place.directory)]
             assert run_program(["migrate", command, *given]) in (0, EXIT_PENDING)
