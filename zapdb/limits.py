@@ -235,6 +235,8 @@ READ: Final = RetryPolicy("read", seconds=30.0, tries=20)
 """A read whose rows can't be decoded because a migration changed its tables meanwhile."""
 CATALOG: Final = RetryPolicy("catalog", seconds=900.0, tries=20)
 """Opening a database, planning jobs and sweeping, when the catalog changed meanwhile."""
+ESTIMATE: Final = RetryPolicy("estimate", seconds=1.0)
+"""Writing a sample that is rolled back, while others keep this process from writing."""
 BATCH: Final = RetryPolicy("batch", seconds=120.0, tries=20)
 """A batch of a job that conflicted with a writer."""
 SPLIT: Final = RetryPolicy("split", seconds=30.0)

@@ -19,7 +19,7 @@ from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog import rows
 from zapdb.catalog.row_kinds import Job
-from zapdb.errors import ExecutorMismatch, ZapdbError
+from zapdb.errors import ConcurrencyError, ExecutorMismatch, ZapdbError
 from zapdb.jobs.job import read_progress
 from zapdb.jobs.job_planning import list_needed_jobs, sort_by_priority
 from zapdb.jobs.job_status import count_reads
@@ -27,7 +27,9 @@ from zapdb.jobs.job_types import type_of
 from zapdb.jobs.throttle import read_throttle
 from zapdb.jobs.work import HeldBack, Superseded, Work
 from zapdb.jobs.work_loading import make_work
+from zapdb.limits import ESTIMATE
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage.retries import retry
 
 SAMPLE_RECORDS: Final = 500
 PARTS: Final = 4
@@ -98,6 +100,8 @@ def measure_work(
 ) -> float | None:
     """The seconds that a record takes, from a sample of the table; None if none could be done.
     `prepare` comes first in each transaction, and is not measured."""
+    if not may_write_soon(storage):
+        return None
     limit = -(-sample // PARTS)
     done, spent = 0, 0.0
     for place in _find_places(storage, work):
@@ -130,10 +134,8 @@ def try_out(
     prepare: Callable[[Connection], object] = lambda connection: None,
 ) -> tuple[int, float]:
     """Do something in a job's transaction that is rolled back; returns how many records it was, and
-    the seconds; (0, 0) if it failed, or this process may not write."""
+    the seconds; (0, 0) if it failed."""
     done, seconds = 0, 0.0
-    if storage.read_only:
-        return done, seconds
     with suppress(ZapdbError, _Undo), storage.transaction(TransactionMode.JOB) as connection:
         prepare(connection)
         began = time.perf_counter()
@@ -141,3 +143,20 @@ def try_out(
         done, seconds = count, time.perf_counter() - began
         raise _Undo
     return done, seconds
+
+
+def may_write_soon(storage: Storage) -> bool:
+    """Whether this process may write, and no other one keeps it from that: an estimate is not worth
+    waiting for."""
+
+    def begin() -> None:
+        with suppress(_Undo), storage.transaction(TransactionMode.NOWAIT):
+            raise _Undo
+
+    if storage.read_only:
+        return False
+    try:
+        retry(ESTIMATE, begin, on=ConcurrencyError)
+    except ZapdbError:
+        return False
+    return True

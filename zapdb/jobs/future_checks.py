@@ -97,7 +97,9 @@ class FutureChecks:
         self._unique = [
             index
             for index in self.bound.indexes
-            if index.descriptor.index.unique and index.descriptor.state == "building"
+            if index.descriptor.index.unique
+            and index.descriptor.state == "building"
+            and index.matches_datasets
         ]
         self._required = list(_list_required(self.bound, pending))
         self._seen = SeenKeys()

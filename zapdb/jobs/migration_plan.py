@@ -21,7 +21,7 @@ from zapdb.activation import TenantCatalog
 from zapdb.activation.activate import keeps_entries
 from zapdb.catalog.cluster import nodes
 from zapdb.catalog.cluster.nodes import Node
-from zapdb.jobs.estimate import try_out
+from zapdb.jobs.estimate import may_write_soon, try_out
 from zapdb.jobs.sampling import draw_places, read_places
 from zapdb.migrations import Chain, Migration
 from zapdb.records import CANNOT_BE_READ, Attachments, decode_prefix, encode_prefix
@@ -254,6 +254,8 @@ class _Sample:
     def write(self, records: int) -> float | None:
         """The same with reading and writing them, which is rolled back; None if none could be."""
         done, spent = 0, 0.0
+        if not may_write_soon(self._bound.storage):
+            return None
         for start in range(0, len(self._keys), PLAN_BATCH_RECORDS):
             keys = self._keys[start : start + PLAN_BATCH_RECORDS]
             count, seconds = try_out(self._bound.storage, partial(self._write_batch, keys))
