@@ -19,9 +19,8 @@ from zapdb.jobs import (
     archive_pruning,
 )
 from zapdb.jobs.archive_pruning import list_archived, prune_archives
-from zapdb.jobs.job_status import TableStatus, read_table_statuses
 from zapdb.jobs.rollback_run import roll_back_newest
-from zapdb.records import asdict, decode_prefix
+from zapdb.records import asdict
 from zapdb.storage import TransactionMode, connect
 
 COUNT = 300
@@ -370,60 +369,6 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
     roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == [{"id": 1, "title": "1", "size": 2, "note": None}]
-
-
-@pytest.mark.on_each_engine
-def test_rule_01_records_from_before_a_field_was_dropped_are_current_when_it_is_back(
-    workspace: Workspace, base: list[dict[str, Any]]
-) -> None:
-    """A layout that comes back makes those of its records current that were never converted: they
-    are neither stale nor written again. Those between are, and nothing else is."""
-    workspace.write(2, DROP)
-    with workspace.open() as db:
-        items = db.table("items")
-        for at in range(0, COUNT, 3):
-            items.update(at, size=at % 5)  # which converts these
-        items.insert(id=COUNT, size=1)
-    workspace.write(3, RESTORE)
-    wanted = [{**one, "size": one["id"] % 5 if one["id"] % 3 == 0 else one["size"]} for one in base]
-    wanted.append({"id": COUNT, "title": "new", "size": 1, "note": None})
-    older = workspace.open(serve_as=2)
-    with workspace.open() as db:
-        between = COUNT // 3 + 1
-        (table,) = read_statuses(db)
-        assert (table.records, table.stale) == (COUNT + 1, between)
-        assert (table.layout_revision, table.revision) == (1, 3)
-        assert contents(db) == wanted
-        assert [record.size for record in older.table("items").scan()] == [
-            one["size"] for one in wanted
-        ]
-        db.table("items").insert(id=COUNT + 1, title="last", size=2)
-        assert older.table("items").get(COUNT + 1).size == 2
-        older.table("items").update(1, size=6)
-        wanted[1]["size"] = 6
-        assert db.table("items").get(1).title == wanted[1]["title"]
-        (report,) = [one for one in db.admin.run_jobs() if one.job.kind == "convert"]
-        assert (report.job.target, report.progress.written) == (3, between)
-        assert read_statuses(db)[0].stale == 0
-        assert count_archives(workspace) == 0  # no stale record needs them any more
-        assert contents(db)[:-1] == wanted
-        assert_clean(db)
-    older.close()
-    assert find_prefixes(workspace) == {1: COUNT - COUNT // 3 - 1, 3: between + 2}
-
-
-def read_statuses(db: Database) -> list[TableStatus]:
-    with db._storage.transaction(TransactionMode.READ) as connection:
-        return read_table_statuses(connection, db._catalog)
-
-
-def find_prefixes(place: Workspace) -> dict[int, int]:
-    """How many records have each revision."""
-    found: dict[int, int] = {}
-    for (value,) in place.execute("SELECT value FROM zapdb_records_1"):
-        revision, _ = decode_prefix(bytes(value), 0)
-        found[revision] = found.get(revision, 0) + 1
-    return found
 
 
 def test_rule_19_archived_values_of_a_field_with_another_type_are_its_own(

@@ -88,21 +88,17 @@ def _append_entry(
 def find_layout(
     connection: Connection, tenant: int, chain: Chain, table: TableSchema
 ) -> int | None:
-    """Return the layout revision that records of a table had before, if that is the table's layout;
-    records that have it are current again, whatever layouts there were since.
+    """Return the layout revision that a table's records already have, if it fits the table.
 
-    Compares with the entries of the table's history that are on the chain and no drops, the newest
-    first. Returns None if no entry has the layout.
+    Compares with the newest entry of the table's history that is on the chain and no drop. Returns
+    None without such an entry, or if its records have another layout.
     """
-    record_format = format_to_write(connection, "record")
     for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
-        if (
-            entry.event != "drop"
-            and entry.record_format == record_format
-            and schema_history.is_on_chain(entry, chain)
-            and entry.schema.cells == table.cells
-        ):
-            return entry.layout_revision
+        if entry.event == "drop" or not schema_history.is_on_chain(entry, chain):
+            continue
+        is_same = entry.record_format == format_to_write(connection, "record")
+        is_same = is_same and entry.schema.cells == table.cells
+        return entry.layout_revision if is_same else None
     return None
 
 

@@ -135,10 +135,7 @@ def _change(
     made = _describe(table, descriptor.origins, descriptor.layouts, indexes, known_states)
     if old.cells == table.cells:
         return replace(
-            made,
-            revision=descriptor.revision,
-            layout_revision=descriptor.layout_revision,
-            other_layouts=descriptor.other_layouts,
+            made, revision=descriptor.revision, layout_revision=descriptor.layout_revision
         )
     return made
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import groupby
 from typing import Any, Final
 
 from zapdb.activation.descriptors import (
@@ -40,7 +39,6 @@ from zapdb.catalog.schema_history import (
     is_on_chain,
     read_entries,
     read_newest,
-    read_other_layouts,
 )
 from zapdb.catalog.settings import ANY
 from zapdb.catalog.stored_migrations import (
@@ -55,7 +53,6 @@ from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.memo import MadeWhenRead
 from zapdb.migrations import Chain
-from zapdb.records import CurrentRevisions
 from zapdb.schema import Schema, TableSchema, canonical_bytes
 from zapdb.storage import Connection, Storage
 from zapdb.storage.cells import as_number, reading
@@ -86,8 +83,6 @@ class TableDescriptor:
     constraints: tuple[ConstraintDescriptor, ...] = ()
     logs_changes: bool = False
     """Whether changes of its records are kept in the change log."""
-    other_layouts: tuple[tuple[int, int], ...] = ()
-    """Later revisions than that of the layout that have another one, from one up to another one."""
 
     def __repr__(self) -> str:
         indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
@@ -96,11 +91,6 @@ class TableDescriptor:
     def has_layout_of(self, revision: int) -> bool:
         """Whether records of a revision are known to have the present layout."""
         return revision == self.revision or self.layouts.get(revision) == self.layout_revision
-
-    @property
-    def current(self) -> CurrentRevisions:
-        """The revisions whose records are not stale."""
-        return CurrentRevisions(self.layout_revision, self.other_layouts)
 
     @property
     def unvalidated(self) -> tuple[ConstraintDescriptor, ...]:
@@ -206,7 +196,6 @@ def _load_tenant_catalog(
     stored, chain = _open_chain(connection, chain_state, known)
     schema = _load_schema(connection, row, chain)
     newest = read_newest(connection, tenant)
-    others = read_other_layouts(connection, tenant, newest.values())
     if not isinstance(found, CatalogCache):
         found = SomeRows.read(connection, (IndexRow, ConstraintRow, SettingRow), ANY, tenant)
     indexes = {row.key: row for row in found.list(IndexRow, tenant)}
@@ -226,7 +215,6 @@ def _load_tenant_catalog(
             _index_descriptors(tenant, table, indexes),
             _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
-            others.get(table.number, ()),
         )
     zones = load_zones(connection) if known is None else known.zones
     return TenantCatalog(
@@ -404,15 +392,17 @@ def _find_origins(
     table: int, entries: list[RevisionEntry], chain: Chain, ongoing: OngoingRollback | None
 ) -> dict[int, int]:
     """Return the position of each revision's records, if it is known."""
-    # Revisions that follow one another with one layout have one origin, also those whose own
-    # migration was rolled back: it is that of the first of them that is on the chain. Not so those
-    # that have the layout again, after others: from there, another way leads to what is between.
-    origins: dict[int, int] = {}
-    for _, same in groupby(entries, key=lambda entry: entry.layout_revision):
-        run = list(same)
-        position = next((one.position for one in run if is_on_chain(one, chain)), None)
-        if position is not None:
-            origins |= {one.revision: position for one in run}
+    # Revisions with one layout have one origin, also those whose own migration was rolled back: it
+    # is that of the first of them that is on the chain.
+    positions: dict[int, int] = {}
+    for entry in entries:
+        if is_on_chain(entry, chain):
+            positions.setdefault(entry.layout_revision, entry.position)
+    origins = {
+        entry.revision: positions[entry.layout_revision]
+        for entry in entries
+        if entry.layout_revision in positions
+    }
     if ongoing is not None and table in ongoing.revisions:
         origins[ongoing.revisions[table]] = ongoing.number - 1
     return origins

@@ -30,18 +30,11 @@ from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
 from zapdb.memo import Memo
 from zapdb.migrations import Chain
 from zapdb.printing import one_line, show_moment
-from zapdb.records import CurrentRevisions, decode_prefix
+from zapdb.records import decode_prefix
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes, as_number, checked
-from zapdb.storage.fixed_tables import (
-    CHANGES,
-    MIGRATIONS,
-    SCHEMA_HISTORY,
-    RevisionEvent,
-    TenantEvent,
-    has_word_sql,
-)
+from zapdb.storage.fixed_tables import CHANGES, SCHEMA_HISTORY, RevisionEvent, TenantEvent
 
 COMPRESSION_LEVEL: Final = 9
 _NAMES: Final = Memo[bytes, str](SCHEMA_NAMES_KEPT_MAX)
@@ -157,55 +150,27 @@ class NewRevision:
 
 
 def list_stale_layouts(connection: Connection) -> list[tuple[int, int, int]]:
-    """Return (tenant, table, revision since which all have the layout of the newest entry) of the
-    tables, of all tenants, whose log has other layouts before: records may have these. Revisions of
-    migrations that were rolled back have no records."""
-    log, stored = SCHEMA_HISTORY.c, MIGRATIONS.c
-    ends = (
-        sa.select(log.tenant, log.table_number, sa.func.max(log.revision).label("revision"))
+    """Return (tenant, table, layout revision) of the tables, of all tenants, whose log has earlier
+    layouts than that of the newest entry: records may have these."""
+    log = SCHEMA_HISTORY.c
+    newest = (
+        sa.select(
+            log.tenant,
+            log.table_number,
+            sa.func.max(log.revision).label("revision"),
+            sa.func.min(log.layout_revision).label("first_layout"),
+        )
         .group_by(log.tenant, log.table_number)
         .subquery()
     )
-    newest = (
-        sa.select(log.tenant, log.table_number, log.layout_revision)
-        .where(
-            log.tenant == ends.c.tenant,
-            log.table_number == ends.c.table_number,
-            log.revision == ends.c.revision,
-            log.event != "drop",
-        )
-        .subquery()
+    query = sa.select(log.tenant, log.table_number, log.layout_revision).where(
+        log.tenant == newest.c.tenant,
+        log.table_number == newest.c.table_number,
+        log.revision == newest.c.revision,
+        log.layout_revision > newest.c.first_layout,
+        log.event != "drop",
     )
-    is_of = (log.tenant == newest.c.tenant, log.table_number == newest.c.table_number)
-    is_other = log.layout_revision != newest.c.layout_revision
-    is_rolled_back = log.migration.in_(sa.select(stored.id).where(stored.state == "rolled_back"))
-    others = (
-        sa.select(
-            newest.c.tenant,
-            newest.c.table_number,
-            newest.c.layout_revision,
-            sa.func.max(log.revision).label("revision"),
-        )
-        .where(
-            *is_of,
-            is_other,
-            sa.or_(log.revision < newest.c.layout_revision, sa.not_(is_rolled_back)),
-        )
-        .group_by(newest.c.tenant, newest.c.table_number, newest.c.layout_revision)
-        .subquery()
-    )
-    since = (
-        sa.select(sa.func.min(log.revision))
-        .where(
-            log.tenant == others.c.tenant,
-            log.table_number == others.c.table_number,
-            log.revision > others.c.revision,
-            log.layout_revision == others.c.layout_revision,
-        )
-        .scalar_subquery()
-    )
-    query = sa.select(others.c.tenant, others.c.table_number, others.c.layout_revision, since)
-    return [(row[0], row[1], max(row[2], row[3] or 0)) for row in connection.core_execute(query)]
+    return [(row[0], row[1], row[2]) for row in connection.core_execute(query)]
 
 
 def append_revision(connection: Connection, made: NewRevision) -> int:
@@ -273,36 +238,6 @@ def read_newest(connection: Connection, tenant: int) -> dict[int, RevisionEntry]
         f" WHERE h.tenant = {int(tenant)}"
     )
     return {entry.table_number: entry for entry in _as_entries(checked(ENTRY_COLUMNS, found))}
-
-
-def read_other_layouts(
-    connection: Connection, tenant: int, newest: Iterable[RevisionEntry]
-) -> dict[int, tuple[tuple[int, int], ...]]:
-    """Return the `others` of `CurrentRevisions` of tables, by number, given their newest entries;
-    none for most. Revisions of migrations that were rolled back have no records."""
-    layouts = {one.table_number: one.layout_revision for one in newest if _is_later(one)}
-    if not layouts:
-        return {}
-    found: dict[int, list[tuple[int, int]]] = {number: [] for number in layouts}
-    numbers = ", ".join(map(str, layouts))
-    rows = connection.fetch_all(
-        "SELECT h.table_number, h.revision, h.layout_revision FROM zapdb_schema_history AS h"
-        " JOIN zapdb_migrations AS m ON m.id = h.migration"
-        f" WHERE h.tenant = {int(tenant)} AND h.table_number IN ({numbers})"
-        f" AND {has_word_sql(MIGRATIONS.c.state, 'stored')} ORDER BY h.revision"
-    )
-    for number, revision, layout in rows:
-        if as_number(revision) > layouts[as_number(number)]:
-            found[as_number(number)].append((as_number(revision), as_number(layout)))
-    return {
-        number: CurrentRevisions.of(layouts[number], entries).others
-        for number, entries in found.items()
-    }
-
-
-def _is_later(entry: RevisionEntry) -> bool:
-    """Whether a newest entry has a layout of an earlier one."""
-    return entry.layout_revision < entry.revision
 
 
 def _as_entries(found: Iterable[Any]) -> Iterator[RevisionEntry]:

@@ -17,6 +17,7 @@ from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.retired_tables import delete_records
 from zapdb.catalog.schema_events import append_archive_events
 from zapdb.errors import ConcurrencyError, UsageError
+from zapdb.records import encode_prefix
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.archives import count_archives, delete_archives
 
@@ -61,8 +62,9 @@ def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bo
     descriptor = catalog.tables[table]
     records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
     sql = f"SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
-    condition, parameters = descriptor.current.stale_sql(connection.storage.placeholder)
-    return connection.fetch_one(f"{sql} AND {condition} LIMIT 1", parameters) is not None
+    prefix = encode_prefix(descriptor.layout_revision)
+    sql += f" AND value < {connection.storage.placeholder} LIMIT 1"
+    return connection.fetch_one(sql, (prefix,)) is not None
 
 
 def _delete(tenant: int, cells: Mapping[int, Collection[int]], begin: _Begin) -> int:

@@ -16,7 +16,7 @@ from zapdb.jobs.archive_pruning import sweep_archives
 from zapdb.jobs.quarantine import count_quarantined
 from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
 from zapdb.log.pending_changes import LoggedChange
-from zapdb.records import Attachments, decode_prefix
+from zapdb.records import Attachments, decode_prefix, encode_prefix
 from zapdb.records.archive_cells import encode_archive
 from zapdb.storage import Connection, Storage
 from zapdb.storage.identifiers import make_uuid7
@@ -38,17 +38,15 @@ class ConvertWork(Work):
     def __init__(self, storage: Storage, catalog: TenantCatalog, job: Job) -> None:
         super().__init__(storage, catalog, job)
         descriptor = find_active_table(catalog, job)
-        if descriptor.current.since != job.target or catalog.rolling_back is not None:
+        if descriptor.layout_revision != job.target or catalog.rolling_back is not None:
             raise Superseded
-        self.current = descriptor.current
         self.bound = BoundTable(storage, catalog, descriptor)
         reader = self.bound.reader
         self.conversion = BatchConversion(reader.convert, reader.convert_rows)
 
     @property
     def condition(self) -> tuple[str, list[Any]]:
-        condition, parameters = self.current.stale_sql(self.storage.placeholder)
-        return condition, list(parameters)
+        return f"value < {self.storage.placeholder}", [encode_prefix(self.job.target)]
 
     def count_left(self, connection: Connection) -> int:
         return self.count_stale(connection)
@@ -62,7 +60,7 @@ class ConvertWork(Work):
         return ()
 
     def note_reached(self, connection: Connection) -> None:
-        note_table_revision(connection, self.job.tenant, self.job.table, self.current.first)
+        note_table_revision(connection, self.job.tenant, self.job.table, self.job.target)
 
     def clean_up(self) -> None:
         """Archived values of the conversions that are over."""
@@ -70,8 +68,7 @@ class ConvertWork(Work):
 
     def note_done(self, connection: Connection, lower: bytes | None, upper: bytes | None) -> None:
         bounds = lower, upper
-        first = self.current.first
-        note_range_revision(connection, self.job.tenant, self.job.table, bounds, first)
+        note_range_revision(connection, self.job.tenant, self.job.table, bounds, self.job.target)
 
     def write(self, connection: Connection, batch: list[tuple[bytes, bytes]], number: int) -> int:
         return convert_records(connection, self.bound, batch, self.conversion)

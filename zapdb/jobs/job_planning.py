@@ -146,12 +146,12 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
             catalog,
             descriptor,
             "convert",
-            descriptor.current.since,
-            descriptor.origins[descriptor.current.since],
+            descriptor.layout_revision,
+            descriptor.origins[descriptor.layout_revision],
             {},
         )
         for descriptor in catalog.tables.values()
-        if descriptor.current.since > min(descriptor.layouts)
+        if descriptor.layout_revision > min(descriptor.layouts)
     ]
     needed += [
         _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
@@ -283,8 +283,8 @@ def _list_unconverted(connection: Connection, cache: CatalogCache, chain: Chain)
         and job.chain == digest_chain(chain, job.position)
     }
     known = read_table_revisions(connection)
-    for tenant, table, since in list_stale_layouts(connection):
-        if known.get((tenant, table), 0) >= since:
+    for tenant, table, layout_revision in list_stale_layouts(connection):
+        if known.get((tenant, table), 0) >= layout_revision:
             continue
-        if row_key(tenant, table, since) not in done:
+        if row_key(tenant, table, layout_revision) not in done:
             yield tenant

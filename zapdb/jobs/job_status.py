@@ -64,7 +64,7 @@ def _read_table_status(
     return TableStatus(
         descriptor.schema.name,
         sum(by_revision.values()),
-        sum(count for found, count in by_revision.items() if not descriptor.current.has(found)),
+        sum(count for found, count in by_revision.items() if found < descriptor.layout_revision),
         descriptor.revision,
         descriptor.layout_revision,
         by_revision,

@@ -11,7 +11,6 @@ from zapdb.records.codec import (
     decoder_of,
 )
 from zapdb.records.conversion import Conversion, compile_conversion
-from zapdb.records.current_revisions import CurrentRevisions
 from zapdb.records.derivation import (
     Archives,
     Computed,
@@ -69,7 +68,6 @@ __all__ = [
     "Constant",
     "Conversion",
     "ConversionPlan",
-    "CurrentRevisions",
     "Decode",
     "Derivation",
     "Derivations",

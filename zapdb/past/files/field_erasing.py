@@ -318,7 +318,7 @@ class _FieldEraser:
             return None
         _, current = self._records.find(self._connection, key)
         bound = self._bound
-        if current is None or bound is None or not bound.current.is_stale(current):
+        if current is None or bound is None or current >= bound.stale_below:
             return current
         reader = bound.reader
         convert_records(self._connection, bound, [(key, current)], BatchConversion(reader.convert))

@@ -20,6 +20,7 @@ from zapdb.records import (
     RecordReader,
     codec_for,
     decoder_of,
+    encode_prefix,
 )
 from zapdb.records.attachments import NO_ARCHIVE, Load
 from zapdb.records.unreadable import name_record
@@ -161,7 +162,7 @@ class BoundTable:
             storage, catalog, descriptor, catalog.position, descriptor.revision
         )
         self.prefix = self.reader.prefix
-        self.current = descriptor.current
+        self.stale_below = encode_prefix(descriptor.layout_revision)
         """A stored record below these bytes is stale (rule 1)."""
         self.logs_changes = descriptor.logs_changes
         """Whether changes of records are kept in the change log."""
@@ -340,7 +341,8 @@ def compile_program(
     record can have."""
     origin = descriptor.origins[revision]
     source = catalog.chain.table_at(origin, target.number)
-    if descriptor.current.has(revision) and source.cells == target.cells:
+    is_stale = revision < descriptor.layout_revision
+    if not is_stale and source.cells == target.cells:
         return None
     return catalog.chain.program(target.number, origin, position, catalog.zones)
 
