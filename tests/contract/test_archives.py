@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.tables import ITEMS
+from tests.contract.tables import ITEMS, RENAME_SIZE
 from tests.lookups import find
 from tests.support import Workspace
 from zapdb.activation import load_tenant_catalog
@@ -369,6 +369,97 @@ def test_rule_27_a_discarded_table_is_deleted_and_comes_back_empty(
     roll_back(workspace, 2)
     with workspace.open() as db:
         assert contents(db) == [{"id": 1, "title": "1", "size": 2, "note": None}]
+
+
+EMPTY = "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
+
+
+def bring(place: Workspace) -> None:
+    """Apply what is new for the default tenant: the other one jumps over it when it is opened."""
+    place.open().close()
+
+
+def begin_other(place: Workspace) -> list[dict[str, Any]]:
+    """Another tenant at migration 1, with records."""
+    place.write(1, ITEMS)
+    with place.open() as db:
+        db.admin.create_tenant("other")
+    with place.open(tenant="other") as db:
+        db.table("items").insert_many(
+            {"id": at, "title": title_of(at), "size": 1} for at in range(20)
+        )
+        return contents(db)
+
+
+def convert_half(db: Database) -> None:
+    for at in range(0, 20, 2):
+        db.table("items").update(at, size=2)
+
+
+@pytest.mark.on_each_engine
+@pytest.mark.parametrize("jumped", [EMPTY, RENAME_SIZE])
+def test_rule_13_a_rollback_of_what_a_tenant_jumped_to_keeps_archived_values(
+    workspace: Workspace, jumped: str
+) -> None:
+    """The tenant jumped to the migration, over that which restored the field."""
+    base = begin_other(workspace)
+    workspace.write(2, DROP)
+    bring(workspace)
+    with workspace.open(tenant="other") as db:
+        convert_half(db)
+    workspace.write(3, RESTORE)
+    bring(workspace)
+    workspace.write(4, jumped)
+    bring(workspace)
+    with workspace.open(tenant="other") as db:
+        assert db.position == 4
+        db.table("items").insert(id=20, title="last")
+    roll_back(workspace, 4)
+    wanted = [{**one, "size": 1 + (one["id"] + 1) % 2} for one in base]
+    wanted.append({"id": 20, "title": "last", "size": 0, "note": None})
+    with workspace.open(tenant="other") as db:
+        assert contents(db) == wanted
+        db.admin.run_jobs()
+        assert contents(db) == wanted
+        assert_clean(db)
+    workspace.write(4, "add_field: {table: items, field: {name: color, type: string, default: a}}")
+    with workspace.open(tenant="other") as db:
+        assert contents(db) == [{**one, "color": "a"} for one in wanted]
+
+
+@pytest.mark.on_each_engine
+def test_rule_01_records_of_a_migration_that_was_rolled_back_and_left_them_alone_are_whole(
+    workspace: Workspace,
+) -> None:
+    base = begin_other(workspace)
+    workspace.write(2, DROP)
+    bring(workspace)
+    workspace.write(3, EMPTY)
+    bring(workspace)
+    with workspace.open(tenant="other") as db:
+        assert db.position == 3
+        convert_half(db)
+    roll_back(workspace, 3)
+    workspace.write(3, RESTORE)
+    bring(workspace)
+    wanted = [{**one, "size": 1 + (one["id"] + 1) % 2} for one in base]
+    with workspace.open(tenant="other") as db:
+        assert contents(db) == wanted
+        db.admin.run_jobs()
+        assert count_archives(workspace) == 0
+        assert contents(db) == wanted
+        assert_clean(db)
+
+
+def test_a_table_that_is_restored_needs_no_conversion(
+    workspace: Workspace, base: list[dict[str, Any]]
+) -> None:
+    workspace.write(2, DROP_TABLE)
+    bring(workspace)
+    workspace.write(3, RESTORE_TABLE)
+    with workspace.open() as db:
+        assert contents(db) == base
+        assert db.admin.run_jobs() == []
 
 
 def test_rule_19_archived_values_of_a_field_with_another_type_are_its_own(

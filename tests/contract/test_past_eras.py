@@ -48,6 +48,15 @@ LIVES = {
     "rolled back": (ADD_COLOR, WRITE, BACK, WRITE, ADD_WEIGHT, CONVERT, BACK, ADD_SHAPE),
     "rolled back with values": (TEXT_SIZE, CONVERT, WRITE, BACK, WRITE, ADD_COLOR),
     "dropped field rolled back": (DROP_NOTE, CONVERT, WRITE, BACK, WRITE, ADD_COLOR),
+    "restored field and its drop rolled back": (
+        DROP_NOTE,
+        WRITE,
+        RESTORE_NOTE,
+        BACK,
+        BACK,
+        WRITE,
+        ADD_COLOR,
+    ),
     "restored field rolled back": (DROP_NOTE, RESTORE_NOTE, WRITE, BACK, WRITE, ADD_COLOR),
     "restored table": (ADD_COLOR, DROP_ITEMS, RESTORE_ITEMS, WRITE, ADD_WEIGHT),
     "dropped table rolled back": (DROP_ITEMS, BACK, WRITE, ADD_COLOR, CONVERT),
@@ -163,6 +172,31 @@ def test_each_moment_is_exact(
         past = life.db.at(moment)
         assert (read_state(past), past.exact) == (state, True), moment
         assert told.get(moment, state) == state, moment
+
+
+@pytest.mark.on_each_engine
+@pytest.mark.parametrize("last", [ADD_COLOR, DROP_NOTE], ids=["added", "dropped"])
+def test_a_layout_that_came_back_is_not_what_a_late_store_has(
+    workspace: Workspace, tmp_path: Path, last: str
+) -> None:
+    """H1: records of before it have the bytes, but not the values: these were pruned meanwhile."""
+    life = Life(workspace, random.Random(1))
+    life.write()
+    begin(life.db, tmp_path / "store")
+    life.states = {moment: life.states[moment] for moment in [max(life.states)]}
+    for what in (DROP_NOTE, CONVERT, PRUNE, RESTORE_NOTE, last):
+        life.step(what)
+    behind = 0
+    for moment, state in life.states.items():
+        try:
+            assert read_state(life.db.at(moment)) == state, moment
+        except HistoryBehind:
+            behind += 1
+    assert behind == 1
+    flush(life.db)
+    check_store(life.db)
+    for moment, state in life.states.items():
+        assert read_state(life.db.at(moment)) == state, moment
 
 
 CHANGE_DEFAULT = "change_default: {table: items, field: size, default: 3}"
