@@ -366,6 +366,7 @@ def test_fields_that_become_required(place: Workspace) -> None:
     place.write(2, REQUIRE_NOTE)
     found = rehearse(place)
     assert (found.refused, found.lost) == (False, True)
+    assert rehearse(place, sample=0).lost
     (note,) = only_table(found).filled
     assert (note.what, note.count) == ("field note", COUNT * 2 // 3)
     assert note.examples[:2] == (
@@ -558,6 +559,8 @@ def test_records_that_can_not_be_read_are_counted(place: Workspace) -> None:
         assert table.unreadable_count == 2 or options.get("seed")
         assert found.refused
     assert table.unreadable[0].startswith("5 (85): ")
+    place.write(2, UNIQUE_SIZE)
+    assert only_table(rehearse(place)).unreadable_count == 2
     place.write(2, UNIQUE_SIZE, REQUIRE_NOTE)
     table = only_table(rehearse(place))
     assert table.unreadable_count == 2
