@@ -117,7 +117,7 @@ class RewoundStatements(RecordStatements):
     def load_archives(
         self, connection: Connection, archives: ArchiveStatements, keys: Sequence[bytes]
     ) -> dict[bytes, dict[int, bytes]]:
-        """Return what was archived of records, by key and field number; in one snapshot."""
+        """Return what was archived of records, by key and cell; in one snapshot."""
         found = archives.load_many(connection, keys)
         then = self._of_one.find_archives(connection, keys)
         return found | {key: decode_archive(cell) for key, cell in then.items()}

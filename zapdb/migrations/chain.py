@@ -199,19 +199,21 @@ class Chain:
 def plan_between(source: Chain, target: Chain, table: int) -> ConversionPlan:
     """How a table's fields at the end of one chain come from those at the end of another: back to
     where they part, and from there on."""
-    same = _find_parting(source, target)
+    same = find_parting(source, target)
     back = source.conversion_plan(table, source.end, same)
     return back.then(target.conversion_plan(table, same, target.end))
 
 
-def _find_parting(one: Chain, other: Chain) -> int:
-    """The last position up to which two chains have the same stored migrations."""
+def find_parting(one: Chain, other: Chain) -> int:
+    """The last position up to which two chains of stored migrations are the same, 0 if they begin
+    otherwise."""
+    if one.start != other.start:
+        return 0
     at = one.start
-    if at == other.start:
-        for ours, theirs in zip(one.migrations, other.migrations, strict=False):
-            if ours.id != theirs.id:
-                break
-            at = ours.number
+    for ours, theirs in zip(one.migrations, other.migrations, strict=False):
+        if ours.id != theirs.id:
+            break
+        at = ours.number
     return at
 
 

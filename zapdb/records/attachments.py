@@ -18,7 +18,7 @@ Load = Callable[[Blob], bytes]
 
 
 class Archive(Protocol):
-    """Value encodings of a record's archived fields, by field number; b"" is a null."""
+    """Value encodings of a record's archived fields, by cell; b"" is a null."""
 
     def get(self, number: int, /) -> bytes | None:
         """The encoding, or None if there is none; raises `ReadConflict`."""

@@ -55,7 +55,9 @@ def read_relation_at(session: PastSession, connection: Connection, relation: Rel
         name: TableDescriptor(one.schema, one.revision, one.layout_revision, {}, {}, ())
         for name, one in then.tables.items()
     }
-    catalog = replace(session.catalog, migration=then.migration, tables=tables)
+    catalog = replace(
+        session.catalog, position=then.position, migration=then.migration, tables=tables
+    )
     read = _READERS[relation.name]
     if read is not None:
         relation = replace(relation, read=partial(read, session))

@@ -48,7 +48,7 @@ Range = tuple[bytes, bytes | None]
 
 
 class StoredRecord(NamedTuple):
-    """A record as files tell it: its key, its bytes, and its archived values by field number."""
+    """A record as files tell it: its key, its bytes, and its archived values by cell."""
 
     key: bytes
     value: bytes

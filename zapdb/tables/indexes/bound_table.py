@@ -12,7 +12,7 @@ from zapdb.activation.tenant_catalog import NOT_STORED
 from zapdb.errors import TransactionConflict
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
-from zapdb.migrations import Chain
+from zapdb.migrations.chain import find_parting
 from zapdb.records import (
     Attachments,
     Conversion,
@@ -69,7 +69,7 @@ def compile_from_newer(
     """
     newer, number = _load_now(storage, catalog), target.number
     origin = newer.table_numbered(number, target.name).origins[revision]
-    same = _common_end(catalog.chain, newer.chain)
+    same = find_parting(catalog.chain, newer.chain)
     if position > same and origin > same:
         raise TransactionConflict(
             "the schema changed while the table was read",
@@ -102,20 +102,8 @@ def _load_now(storage: Storage, known: TenantCatalog) -> TenantCatalog:
         return load_tenant_catalog(connection, known.tenant, known)
 
 
-def _common_end(one: Chain, other: Chain) -> int:
-    """The position up to which two chains are the same."""
-    position = one.start
-    if other.start != position:
-        return 0
-    for ours, theirs in zip(one.migrations, other.migrations, strict=False):
-        if ours.digest != theirs.digest:
-            break
-        position = ours.number
-    return position
-
-
 class RecordArchive(NamedTuple):
-    """Archived values of a record by field number, and its attachments, which load them."""
+    """Archived values of a record by cell, and its attachments, which load them."""
 
     values: dict[int, bytes]
     attachments: Attachments
@@ -156,7 +144,7 @@ class BoundTable:
         self._archived = catalog.chain.archived_fields(descriptor.schema.number)
         self.archives = ArchiveStatements(self.statements, self._archived)
         self.archived = descriptor.schema.archived_cells
-        """The numbers of the dropped fields whose values are archived."""
+        """The cells of the dropped fields whose values are archived."""
         self.codec = codec_for(descriptor.schema, catalog.zones)
         self.reader = make_reader(
             storage, catalog, descriptor, catalog.position, descriptor.revision

@@ -81,7 +81,7 @@ def plan_conversions(
 ) -> Iterator[WritePlan]:
     """Plan the conversions of records, in parts: no more than some new blobs are held at once.
 
-    `archive` has their archived values, by key and field number.
+    `archive` has their archived values, by key and cell.
     """
     convert, find_change = conversion.convert, conversion.find_change
     attachments = bound.make_attachments()

@@ -54,7 +54,7 @@ class LoggedWrite(NamedTuple):
     archived: Sequence[ArchiveRow] = ()
     converted: Mapping[int, bytes] = NOT_CONVERTED
     """Values of dropped fields that are archived as far as the change log knows, and still are in
-    the bytes before: by field number."""
+    the bytes before: by cell."""
 
 
 class WritePlan:
@@ -100,7 +100,7 @@ class WritePlan:
         self.archived: list[ArchiveRow] = []
         """Values of dropped fields that are archived."""
         self.restored: list[tuple[int, bytes]] = []
-        """Numbers of dropped fields, and keys, whose archived values are the record's own again,
+        """Cells of dropped fields, and keys, whose archived values are the record's own again,
         and no longer archived."""
         self.logged: list[LoggedWrite] = []
 
