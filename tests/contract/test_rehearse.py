@@ -305,6 +305,31 @@ def test_records_are_tried_as_the_migrations_make_them(place: Workspace) -> None
         assert count_found(db) == count_refused(found)
 
 
+def test_what_is_open_already_is_told_of_the_tables_that_change(place: Workspace) -> None:
+    """The jobs after the migration list it, too; other tables are not read."""
+    place.write(2, UNIQUE_SIZE, SMALL.replace("100", "90"), REFERENCE)
+    with place.open() as db:
+        before = count_found(db)
+    place.write(3, "add_field: {table: tags, field: {name: more, type: integer, default: 1}}")
+    found = rehearse(place)
+    assert count_refused(found) == {("tags", "reference item"): 1}
+    place.write(3, ADD_COLOR)
+    found = rehearse(place)
+    assert count_refused(found) == {
+        ("items", "index by_size"): COUNT * 2 // 3,
+        ("items", "check small"): 30,
+    }
+    assert only_table(found).indexes == ()  # none is built anew
+    with zapdb.open(place.address) as db:
+        for at in range(270, COUNT):
+            db.table("items").update(at, size=-at)
+        db.admin.run_jobs(kinds=["validate"])
+    assert count_refused(rehearse(place)) == {("items", "index by_size"): 180}
+    with place.open() as db:
+        mended = Counter({("items", "check small"): 30, ("items", "index by_size"): 20})
+        assert count_found(db) == before - mended
+
+
 def test_a_table_that_comes_back_is_checked_again(place: Workspace) -> None:
     place.write(2, REFERENCE)
     place.write(3, "drop_table: {table: tags, records: archive}")
