@@ -534,12 +534,12 @@ class _IndexTrial(IndexWork):
 
 
 def _like_a_job(tenant: int, descriptor: TableDescriptor, choice: RehearsalChoice) -> Job:
-    """What says how fast a table is read, and nobody stores."""
+    """What says how fast a table is read, as of a job that reads it all; nobody stores it."""
     table, throttle = descriptor.schema, JobThrottle(max_latency_ms=choice.max_latency_ms)
     name = f"rehearsal/{tenant}/{table.number}"
     return Job(
         name,
-        "validate",
+        "verify",
         tenant,
         table.number,
         table.name,
