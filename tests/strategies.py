@@ -1158,7 +1158,8 @@ def chains(draw: st.DrawFn, migrations_max: int = 5, *, archives: bool = False) 
             schema = tried.schema_at(tried.end)
             if operations[-1].keys() & {"restore_field", "restore_table"}:
                 break  # what comes back goes again in another migration only
-        chain = extend(chain, document_of(operations), numbers)
+        if operations:
+            chain = extend(chain, document_of(operations), numbers)
     return chain
 
 

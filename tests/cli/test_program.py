@@ -68,6 +68,7 @@ def test_these_are_the_commands() -> None:
         "migrate lint",
         "migrate plan",
         "migrate prove",
+        "migrate rehearse",
         "migrate prune-archive",
         "migrate squash",
         "codegen json-schema",

@@ -289,6 +289,7 @@ ASKED: tuple[tuple[str, ...], ...] = (
     ("migrate", "status", "--all-tenants", *IN_FILES),
     ("migrate", "diff", *IN_FILES),
     ("migrate", "plan", *IN_FILES),
+    ("migrate", "rehearse", "--seed", "7", *IN_FILES),
     ("migrate", "up", *IN_FILES),
     ("migrate", "status", *IN_FILES),
     ("migrate", "rollback", "--yes"),

@@ -155,9 +155,11 @@ class RecordChecks(ABC):
 
     def _check_archives(self, connection: Connection, keys: Sequence[bytes]) -> Problems:
         problems: Problems = []
+        fields = self.catalog.chain.archived_fields(self.table)
         for key, values in self.archives.load_many(connection, keys).items():
             for cell, encoded in values.items():
-                said = f"{self.say(key)}archived value of cell {cell}: "
+                name = fields[cell].name if cell in fields else f"cell {cell}"
+                said = f"{self.say(key)}archived value of {name}: "
                 value = None if not encoded else self._read_archived(connection, cell, encoded)
                 if isinstance(value, CorruptRecord):
                     problems.append(Problem("archive", f"{said}{describe_error(value)}"))

@@ -247,13 +247,14 @@ def rehearse_at_once(
     storage: Storage, tenant: str, catalog: TenantCatalog, chain: Chain, choice: RehearsalChoice
 ) -> Rehearsal:
     """The same in one call."""
-    looks = rehearse_migrations(storage, tenant, catalog, chain, choice)
-    while True:
-        try:
-            next(looks)
-        except StopIteration as ended:
-            found: Rehearsal = ended.value
-            return found
+    found = list[Rehearsal]()
+
+    def rehearse() -> Iterator[RehearsalLook]:
+        found.append((yield from rehearse_migrations(storage, tenant, catalog, chain, choice)))
+
+    for _ in rehearse():
+        pass  # nobody looks
+    return found[0]
 
 
 def rehearse_nothing(tenant: str, chain: Chain) -> Rehearsal:
