@@ -84,7 +84,7 @@ def test_a_field_that_comes_back_has_the_cell_that_was_archived() -> None:
     restored = "restore_field: {table: people, field: balance, archived_by: 4}"
     chain = after(changed)
     (people,) = (table for table in chain.schema_at(3) if table.name == "people")
-    cell = people.field_named("balance").cell  # type: ignore[union-attr]  # it has the field
+    (cell,) = (f.cell for f in people.fields if f.name == "balance")
     chain = after(dropped, base=chain)
     assert remade_by(chain) == set()
     (slot,) = chain.migrations[-1].conversion_up(people.number).archives
