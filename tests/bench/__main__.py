@@ -33,6 +33,7 @@ from tests.bench import (
     point_get,
     reads,
     retries,
+    rollback,
     roundtrips,
     service,
     service_past,
@@ -46,6 +47,7 @@ from tests.bench.measure import Row, show
 
 BENCHMARKS: dict[str, Callable[[Bench], Iterable[Row]]] = {
     "apply": apply_migration.run,
+    "rollback": rollback.run,
     "get": point_get.run,
     "insert": insert_many.run,
     "operations": operations.run,
