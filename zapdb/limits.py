@@ -128,7 +128,7 @@ RANGE_LEASE_SECONDS: Final = 10.0
 CHAIN_LEASE_SECONDS: Final = 30.0
 ROLLBACK_WAIT_SECONDS: Final = 5.0
 """How long a rollback waits for another process that changes the chain: one whose caller has left
-ends after its present batch."""
+ends after its present migration."""
 TENANT_WORKERS: Final = 4
 """Tenants that are migrated at the same time on PostgreSQL."""
 ACTIVATION_WAIT_SECONDS: Final = 10.0

@@ -21,6 +21,7 @@ EVENT, FIELDS = "zapdb_event", "zapdb_fields"
 
 EVENTS: Final = {
     "migration.applied": "A migration was activated for a tenant.",
+    "tenant.followed": "A tenant followed a rollback.",
     "migration.rolled_back": "A migration was rolled back.",
     "node.evicted": "A process was evicted: its writes are refused from now on.",
     "lease.taken_over": "A lease was taken over from a dead process.",

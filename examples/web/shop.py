@@ -45,7 +45,6 @@ STATUSES = {
     errors.UnknownField: 422,
     errors.TransactionConflict: 503,
     errors.ConnectionsBusy: 503,
-    errors.RollbackInProgress: 503,
 }
 
 

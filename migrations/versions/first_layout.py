@@ -9,7 +9,7 @@ that an earlier commit made is told apart, and refused by name.
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0031"
+revision = "0032"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -107,6 +107,7 @@ def upgrade() -> None:
         sa.Column("migration", sa.BigInteger, nullable=False),
         sa.Column("record_format", sa.BigInteger, nullable=False),
         sa.Column("layout_revision", sa.BigInteger, nullable=False),
+        sa.Column("first_layout_revision", sa.BigInteger, nullable=False),
         sa.Column("table_schema", sa.LargeBinary, nullable=False),
     )
     op.create_table(

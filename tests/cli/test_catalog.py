@@ -296,7 +296,7 @@ def test_fingerprint_of_a_table_that_is_gone(people: Project) -> None:
     assert result.err.startswith("error: the table was dropped; only its schema history remains\n")
     result = people.run("catalog", "fingerprint", "people", "--find", pinned)
     assert result.status == 0
-    assert result.out.startswith(f"{pinned}  revision 4 of people; dropped at revision ")
+    assert result.out.startswith(f"{pinned}  revisions 4, 5 of people; dropped at revision 5")
     found = people.run("catalog", "fingerprint", "people", "--find", pinned, "--json").json
     assert found["active"] is None
     assert people.run("catalog", "fingerprint", "persons").status == 1

@@ -65,7 +65,6 @@ def test_status(current: Project, db: Database) -> None:
         "releases": {release.__version__: 1},
         "nodes": {"alive": 1, "expired": 0},
         "stored": 4,
-        "rolling_back": None,
         "tenants": [{"position": 4, "tenants": 1}],
         "waiting": [],
         "jobs": [],

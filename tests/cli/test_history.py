@@ -92,7 +92,7 @@ def test_history_as_json_is_an_object_a_line(rolled_back: Project) -> None:
         "event": "rollback",
         "rollback_from": 6,
         "rollback_to": 5,
-        "layout_revision": 2,
+        "layout_revision": 7,
     }
     assert [entry["rollback_from"] for entry in entries] == [None] * 4 + [4, 5, 6]
     assert [entry["rollback_to"] for entry in entries[:-1]] == [None] * 4 + [3, 4]

@@ -365,7 +365,7 @@ def test_status_as_json(project: Project) -> None:
     assert project.run("migrate", "status", "--json").json == {
         "position": 1,
         "pending": 1,
-        "rolling_back": None,
+        "is_due": False,
         "migrations": [
             {"number": 1, "name": "people", "state": "applied"},
             {"number": 2, "name": "add_age", "state": "pending"},

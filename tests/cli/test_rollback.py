@@ -9,13 +9,10 @@ import pytest
 
 import zapdb
 from tests.cli.program import Project
-from zapdb.activation.rollback import start_rollback
-from zapdb.activation.up import CHAIN_LEASE
-from zapdb.catalog.cluster import leases
-from zapdb.catalog.cluster.leases import Owner
+from zapdb.activation.rollback import roll_back
 from zapdb.cli.connecting import ServedDatabaseOptions
 from zapdb.control.migrations.rolling_back import RollbackPlan, rollback
-from zapdb.errors import ConcurrencyError, UsageError
+from zapdb.errors import ConcurrencyError
 from zapdb.storage import connect
 
 PREVIEW_4 = (
@@ -48,8 +45,9 @@ def test_it_shows_what_is_lost_and_asks(current: Project) -> None:
 
     result = current.run("migrate", "rollback", stdin="y\n")
     assert result.status == 0
-    assert (
-        without_times(result.out) == PREVIEW_4 + "rolled back 0004_split_name: 20 records, 0 ms\n"
+    assert without_times(result.out) == (
+        PREVIEW_4 + "rolled back 0004_split_name, 0 ms\n"
+        "records are converted back when they are read, or by `zapdb convert run`\n"
     )
     assert current.run("migrate", "status", "--json").json["position"] == 3
     with zapdb.open("sqlite:///test.db", migrations=only(current, 3)) as db:
@@ -85,14 +83,10 @@ def test_it_rolls_back_several_newest_first(current: Project) -> None:
     assert result.status == 0
     assert result.err == "roll back these 4 migrations? [y/N] \n"
     assert without_times(result.out) == (
-        PREVIEW_4
-        + PREVIEW_3
-        + PREVIEW_2
-        + PREVIEW_1
-        + "rolled back 0004_split_name: 20 records, 0 ms\n"
-        "rolled back 0003_index_age: 0 records, 0 ms\n"
-        "rolled back 0002_add_age: 20 records, 0 ms\n"
-        "rolled back 0001_people: 20 records, 0 ms\n"
+        PREVIEW_4 + PREVIEW_3 + PREVIEW_2 + PREVIEW_1 + "rolled back 0004_split_name, 0 ms\n"
+        "rolled back 0003_index_age, 0 ms\n"
+        "rolled back 0002_add_age, 0 ms\n"
+        "rolled back 0001_people, 0 ms\n"
     )
     assert current.run("catalog", "list", "--json").json["tables"] == []
 
@@ -123,7 +117,8 @@ def test_as_json(current: Project) -> None:
     result = current.run("migrate", "rollback", "--to", "2", "--yes", "--json")
     assert result.status == 0
     found = result.json
-    assert all(one.pop("milliseconds") > 0 for one in found["rolled_back"])
+    assert all(len(one.pop("digest")) > 60 for one in found["rolled_back"])
+    assert found.pop("milliseconds") > 0
     assert found.pop("seq") > 0
     assert found == {
         "position": 2,
@@ -131,6 +126,7 @@ def test_as_json(current: Project) -> None:
             {
                 "number": 4,
                 "label": "0004_split_name",
+                "summary": "First and last names",
                 "tenants": 1,
                 "lossy": True,
                 "tables": [
@@ -146,6 +142,7 @@ def test_as_json(current: Project) -> None:
             {
                 "number": 3,
                 "label": "0003_index_age",
+                "summary": "Find people by age",
                 "tenants": 1,
                 "lossy": False,
                 "tables": [
@@ -170,6 +167,7 @@ def test_nothing_to_roll_back(current: Project) -> None:
     )
     as_json = current.run("migrate", "rollback", "--to", "4", "--json").json
     assert as_json.pop("seq") > 0
+    assert as_json.pop("milliseconds") > 0
     assert as_json == {"position": 4, "rolled_back": []}
     result = current.run("migrate", "rollback", "--to", "5")
     assert result.status == 2
@@ -193,29 +191,33 @@ def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Proje
         assert current.run("migrate", "rollback", "--yes", "--evict").status == 0
 
 
-def test_rule_13_an_interrupted_one_is_finished(current: Project) -> None:
-    storage = connect("sqlite:///test.db")
-    with leases.hold_lease(storage, CHAIN_LEASE, Owner.here(), 30, 0) as lease:
-        start_rollback(storage, lease)
-    storage.close()
+def test_rule_13_an_interrupted_one_is_finished(
+    current: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object) -> None:
+        raise RuntimeError("interrupted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("zapdb.activation.rollback.migrate_each_tenant", stop)
+        storage = connect("sqlite:///test.db")
+        with pytest.raises(RuntimeError):
+            roll_back(storage)
+        storage.close()
 
     result = current.run("migrate", "status")
     assert result.status == 3
     assert result.out.endswith(
-        "\nrolling back 0004 was interrupted: run `zapdb migrate rollback` to finish it\n"
+        "\n0004 was rolled back, and is active for this tenant until it follows: "
+        "run `zapdb migrate up`\n"
     )
-    assert current.run("migrate", "status", "--json").json["rolling_back"] == 4
-    for command in (("migrate", "up"), ("convert", "run")):
-        result = current.run(*command)
-        assert result.status == 1
-        assert result.err.startswith("error: a migration is being rolled back\n")
+    assert current.run("migrate", "status", "--json").json["is_due"] is True
+    assert current.run("verify").status == 0
 
     result = current.run("migrate", "rollback", "--yes")
-    assert (
-        without_times(result.out) == PREVIEW_4 + "rolled back 0004_split_name: 20 records, 0 ms\n"
-    )
+    assert result.out == ("an earlier rollback is not finished for 1 tenant: this finishes it\n")
     assert current.run("verify").status == 0
-    assert current.run("migrate", "status", "--json").json["rolling_back"] is None
+    found = current.run("migrate", "status", "--json").json
+    assert (found["is_due"], found["position"]) == (False, 3)
 
 
 def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
@@ -236,16 +238,3 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     for table in ("zapdb_catalog", "zapdb_counters", "zapdb_leases"):  # the process was a node
         del before[table], after[table]
     assert after == before
-
-
-def test_a_spark_cluster_is_refused_for_a_file_before_it_is_connected(
-    current: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # A session of another test would be used, whatever its master.
-    monkeypatch.setattr("zapdb.spark.spark_session.find_session", lambda: None)
-    before = current.dump()
-    words = ("--engine", "spark", "--master", "spark://127.0.0.1:1")
-    result = current.run("migrate", "rollback", "--yes", *words)
-    assert result.status == UsageError.exit_status
-    assert "the machines of a cluster cannot reach a SQLite file" in result.err
-    assert current.dump() == before

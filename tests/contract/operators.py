@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -30,17 +31,15 @@ from zapdb.errors import (
     GateTimeout,
     LeaseHeld,
     MigrationConflict,
-    RollbackInProgress,
     TenantExists,
     TransactionConflict,
     UnknownName,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import load_directory
 from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.storage import Storage, TransactionMode, connect
 
-REFUSED = (RollbackInProgress, GateTimeout, LeaseHeld, TransactionConflict)
+REFUSED = (GateTimeout, LeaseHeld, TransactionConflict)
 """Nothing was done, and may be tried again."""
 NAMES = ("x", "y")
 SETTING = "job_records_per_second"
@@ -89,7 +88,7 @@ class Operator:
 
     def forget(self, variant: str) -> str:
         try:
-            roll_back_newest(self.storage, digest=self.digests[variant])
+            roll_back(self.storage, digests=[self.digests[variant]])
         except REFUSED:
             raise
         except ConcurrencyError as error:

@@ -317,7 +317,7 @@ def test_rule_12_a_process_that_dies_between_storing_and_activating(
     assert isinstance(error_of(lambda: workspace.open(wait_seconds=0)), ActivationPending)
     older.close()
     before = dump(workspace)
-    died = workspace.run("migrate_dying", "activate", "1")
+    died = workspace.run("migrate_dying", "switch", "1")
     assert died.returncode == -9, died.stderr
     assert dump(workspace) == before
     newer = workspace.open()

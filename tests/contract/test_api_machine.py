@@ -42,6 +42,7 @@ from tests.contract.model import Key, Model, Row
 from tests.documents import document
 from tests.support import PostgresServer, make_place
 from zapdb import etag
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -54,7 +55,6 @@ from zapdb.errors import (
     UniqueViolation,
     UpdateConflict,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import held
 from zapdb.schema import TableSchema
 from zapdb.storage import connect
@@ -427,13 +427,17 @@ class Program(RuleBasedStateMachine):
         changes, is_same = self._change(random_, place), held(seen) == place.rows[key]
 
         def apply(world: World, _: Any) -> tuple[Any, Wrong]:
-            if not is_same:
-                return None, {UpdateConflict}
-            return self._apply_update(world, place, key, changes)
+            done, wrong = self._apply_update(world, place, key, changes)
+            if not is_same:  # what else is wrong with the new values may be found first
+                return None, {UpdateConflict} | wrong
+            return done, wrong
 
         was = etag(seen) if random_.random() < 0.5 else seen
         self._attempt(
-            place, lambda: held(place.api.update(*key, if_unchanged=was, **changes)), apply
+            place,
+            lambda: held(place.api.update(*key, if_unchanged=was, **changes)),
+            apply,
+            is_final=is_same,
         )
 
     def upsert(self, random_: Random) -> None:
@@ -771,7 +775,7 @@ class Program(RuleBasedStateMachine):
                 self._close(process)  # its files contain the migration
         storage = connect(self.address)
         try:
-            assert roll_back_newest(storage).number == end
+            assert roll_back(storage).migrations[0].number == end
         finally:
             storage.close()
         for path in self.migrations.glob(f"{end:04d}_*"):

@@ -8,10 +8,10 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import WAYS, Faults, Way, Workspace, dump, error_of
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import AppliedMigration, MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.errors import CommitUnknown, LeaseLost
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.schema import fingerprint
 from zapdb.storage import Storage
 from zapdb.storage.identities import count_of
@@ -106,7 +106,7 @@ def test_rule_06_a_migration_takes_force_whole_or_not_at_all(
     }
 
 
-@pytest.mark.parametrize("function", ["store", "activate"])
+@pytest.mark.parametrize("function", ["store", "switch"])
 @pytest.mark.on_each_engine
 def test_rule_06_a_process_that_dies_while_applying_leaves_nothing(
     workspace: Workspace, function: str
@@ -252,7 +252,7 @@ def test_rule_03_numbers_are_never_used_again(workspace: Workspace) -> None:
             assert color is not None
             drawn.append((tags.number, color.number, items.indexes[0].number))
             revision = db._catalog.table("items").revision
-        assert roll_back_newest(storage).label == "0002_test"
+        assert roll_back(storage).migrations[0].label == "0002_test"
         assert revision == 2 * len(drawn)
     assert len(set(drawn)) == 3
     for kind in zip(*drawn, strict=True):

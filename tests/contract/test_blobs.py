@@ -12,6 +12,7 @@ import pytest
 
 from tests.lookups import find
 from tests.support import WAYS, Faults, Way, Workspace, error_of
+from zapdb.activation.rollback import roll_back
 from zapdb.database import (
     Database,
 )
@@ -25,7 +26,6 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs.blob_sweep import SweepReport
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import BLOB_CHUNK_SIZE_BYTES, INLINE_SIZE_BYTES_MAX
 from zapdb.records import asdict
 from zapdb.storage import Connection
@@ -578,13 +578,14 @@ def test_rule_13_a_rollback_takes_large_values_back(
     stale.table("photos").insert(id=4, titles=f"{LONG}|{LONG}", data=LARGE)
     stale.close()
     storage = workspace.connect()
-    assert roll_back_newest(storage).number == 2
+    assert roll_back(storage).migrations[0].number == 2
     workspace.remove(2)
     with workspace.open() as db:
         titles = {record.id: record.title for record in db.table("photos").scan()}
         assert titles == {1: HALF, 2: LONG, 3: "Sea", 4: LONG}
         assert {record.data for record in db.table("photos").scan()} == {LARGE}
         assert db.admin.verify()[0].problems == ()
+        db.admin.run_jobs()
         sweep(db)
         assert len(ids(workspace)) == 4 + 2
         assert db.admin.verify()[0].problems == ()

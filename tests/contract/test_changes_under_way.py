@@ -18,11 +18,11 @@ from tests.contract.tables import (
 )
 from tests.lookups import between, find
 from tests.support import Workspace, finish
+from zapdb.activation import rollback
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import TransactionConflict, UnknownName, UsageError
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import PAGE_RECORDS_FIRST
 from zapdb.records import asdict
 from zapdb.storage import connect
@@ -53,7 +53,7 @@ def activate(workspace: Workspace, *operations: str, number: int = 2) -> None:
 
 def roll_back(workspace: Workspace) -> None:
     storage = connect(workspace.address)
-    roll_back_newest(storage, evict=True)
+    rollback.roll_back(storage, evict=True)
     storage.close()
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import LIVE, WAYS, Faults, Way, Workspace, dump, error_of, is_resolved
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, Table
 from zapdb.errors import CheckViolation, CommitUnknown
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_run import JobReport, run_job, run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage, connect
 from zapdb.storage.blobs import BlobStatements
 from zapdb.tables.indexes import violations
@@ -210,7 +210,7 @@ def test_rule_13_a_rollback_takes_checks_away_and_brings_dropped_ones_back(
         assert constraint_states(second) == {"check noted": "unvalidated"}
         second.table("items").insert(id=2, title="a", size=-1)
     storage = connect(workspace.address)
-    roll_back_newest(storage)
+    roll_back(storage)
     workspace.remove(2)
     db = workspace.open()
     assert constraint_states(db) == {"check positive": "unvalidated"}
@@ -225,7 +225,7 @@ def test_rule_13_a_rollback_takes_checks_away_and_brings_dropped_ones_back(
 
 def forget_first(workspace: Workspace, storage: Storage, db: Database) -> list[Any]:
     db.close()
-    roll_back_newest(storage)
+    roll_back(storage)
     return workspace.execute("SELECT count(*) FROM zapdb_catalog WHERE kind = 'constraint'" + LIVE)
 
 
@@ -238,7 +238,7 @@ def test_rule_13_a_check_that_is_applied_again_is_validated_again(workspace: Wor
     workspace.open().close()
     storage = workspace.connect()
     assert [report.job.state for report in run_jobs(storage)] == ["done"]
-    roll_back_newest(storage)
+    roll_back(storage)
     workspace.remove(2)
     with workspace.open() as between:
         between.table("items").insert(id=2, title="a", size=-1)

@@ -18,6 +18,7 @@ import zapdb
 from tests.contract.every_type import make_shop
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_TITLE, ITEMS
 from tests.support import PostgresServer, Workspace, error_of
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database, RecordChange
 from zapdb.errors import (
     CorruptExport,
@@ -26,7 +27,6 @@ from zapdb.errors import (
     UsageError,
     ZapdbError,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.storage import connect
 from zapdb.transfer.export import (
@@ -347,7 +347,7 @@ def test_archives_settings_and_sequences_are_exported(
             assert all(not isinstance(c, RecordChange) for c in copy.change_log.read())
             assert copy.table("items").insert(title="c").id > last
         with closing(connect(other)) as storage:
-            roll_back_newest(storage)
+            roll_back(storage)
         with zapdb.open(other) as copy:
             assert [copy.table("items").get(n).note for n in range(1, 5)] == notes
 

@@ -13,9 +13,9 @@ from tests.contract.every_type import fill, make_shop
 from tests.contract.stored_pasts import begin, flush
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import PostgresServer, Workspace, error_of
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import HistoryGap, HistoryNotStored
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.transfer.export.directory import export_directory
 from zapdb.transfer.export.export_loading import load_export
 from zapdb.transfer.export.manifest import Form, Manifest, read_manifest
@@ -63,7 +63,7 @@ def test_a_past_is_exported_as_the_present_was(
     flush(db)
     db.close()
     with workspace.follow() as tool:
-        roll_back_newest(tool._storage)
+        roll_back(tool._storage)
     db = add_migration(
         db,
         workspace,

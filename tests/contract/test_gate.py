@@ -14,6 +14,7 @@ from tests.contract.peer import OFTEN, QUICK, open_peer
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
 from tests.lookups import find
 from tests.support import GUARD_SECONDS, Workspace, dump, error_of, finish, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import (
@@ -24,7 +25,6 @@ from zapdb.catalog.cluster import (
 from zapdb.catalog.cluster.cluster_status import evict_nodes
 from zapdb.database import Database
 from zapdb.errors import GateTimeout, LeaseLost, TransactionConflict, UsageError, ZapdbError
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import CATALOG, GATE
 from zapdb.storage import Storage, TransactionMode, connect
 from zapdb.storage.fair_lock import FairSemaphore
@@ -95,7 +95,7 @@ def test_rule_07_what_could_not_take_the_gate_changed_nothing(
     with workspace.open() as newer:
         assert newer.table("items").get(1).color == "red"
     db.close()
-    assert roll_back_newest(storage).number == 2
+    assert roll_back(storage).migrations[0].number == 2
 
 
 @pytest.mark.parametrize("engine", ["postgresql"])

@@ -11,12 +11,18 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, error_of, finish
 from zapdb.activation.inspection import read_log
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT, principal, schema_history
 from zapdb.catalog.cluster import ensure_database
-from zapdb.catalog.schema_history import RevisionEntry, find_rollbacks, read_entries
+from zapdb.catalog.schema_history import (
+    KnownLayout,
+    RevisionEntry,
+    find_rollbacks,
+    read_entries,
+)
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.errors import ConcurrencyError, CorruptCatalog, UsageError
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import load_directory
 from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.schema import fingerprint
@@ -60,7 +66,7 @@ def test_rule_04_a_rollback_that_returns_to_a_schema_repeats_its_fingerprint(
 ) -> None:
     up(workspace, 1, ITEMS)
     up(workspace, 2, ADD_COLOR, INDEX_SIZE)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     up(workspace, 2, ADD_COLOR, INDEX_SIZE)
     first, changed, back, again = entries_of(workspace.control)
     assert first.fingerprint == back.fingerprint
@@ -141,11 +147,11 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
         for _ in range(4):
             migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
 
-    def roll_back() -> None:
+    def go_back() -> None:
         storage = workspace.connect()
         for _ in range(4):
             if _end(storage) == 2:  # another one may be faster, who then finds the first
-                error = error_of(lambda: roll_back_newest(storage, digest=second))
+                error = error_of(lambda: roll_back(storage, digests=[second]))
                 assert error is None or isinstance(error, UsageError | ConcurrencyError), error
 
     def watch() -> None:
@@ -158,7 +164,7 @@ def test_rule_01_revisions_rise_strictly_under_concurrency(workspace: Workspace)
     watcher = threading.Thread(target=lambda: errors.extend(run_threads(watch)))
     errors: list[BaseException] = []
     watcher.start()
-    errors += run_threads(apply, apply, roll_back, roll_back)
+    errors += run_threads(apply, apply, go_back, go_back)
     stop.set()
     watcher.join()
     unexpected = [e for e in errors if not isinstance(e, ConcurrencyError)]
@@ -180,8 +186,10 @@ def test_rule_01_appending_from_many_threads_gives_each_a_revision_of_its_own(
 ) -> None:
     up(workspace, 1, ITEMS)
     (first,) = entries_of(workspace.control)
-    place = schema_history.ChainPlace(1, first.migration)
-    made = schema_history.NewRevision(DEFAULT_TENANT, first.schema, "change", place, 1)
+    place = ChainPlace(1, first.migration)
+    made = schema_history.NewRevision(
+        DEFAULT_TENANT, first.schema, "change", place, KnownLayout(1, 1)
+    )
     drawn: list[int] = []
 
     def append() -> None:
@@ -225,11 +233,11 @@ def test_rule_01_a_revision_is_never_used_again(workspace: Workspace) -> None:
         for at in range(0, 20, 2):
             db.table("items").update(at, color="blue")
     assert look() == [1, 2]
-    roll_back_newest(storage)
+    roll_back(storage)
     assert look() == [1, 2, 3]
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     assert look() == [1, 2, 3, 4]
-    roll_back_newest(storage)
+    roll_back(storage)
     assert look() == [1, 2, 3, 4, 5]
     up(workspace, 2, ADD_WEIGHT)
     with workspace.open() as db:
@@ -355,7 +363,7 @@ def test_a_principal_has_a_name(name: str) -> None:
 
 
 def make_entry(revision: int, stamped: int, event: str = "change") -> RevisionEntry:
-    return RevisionEntry(1, 1, revision, event, stamped, 0, "", 0, 0, 1, 1, b"")
+    return RevisionEntry(1, 1, revision, event, stamped, 0, "", 0, 0, 1, 1, 1, b"")
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ import zapdb
 from tests.contract.stored_pasts import begin, flush
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace
+from zapdb.activation import rollback
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.database.past import Past
 from zapdb.errors import HistoryDamaged, HistoryErased, HistoryPurged, HistoryReplaced
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.log import rewinding
 from zapdb.past.files import (
     erasing,
@@ -82,7 +82,7 @@ def migrate(workspace: Workspace, _: Database) -> None:
 
 
 def roll_back(workspace: Workspace, _: Database) -> None:
-    roll_back_newest(workspace.connect())
+    rollback.roll_back(workspace.connect())
     workspace.remove(2)
     with workspace.open() as db:
         db.table("items").update(1, title="v")

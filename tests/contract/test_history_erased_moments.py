@@ -8,10 +8,10 @@ import pytest
 from pyarrow import parquet
 
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
-from tests.contract.tables import ITEMS
+from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.past.files import erasing
 from zapdb.records import codec_for
 from zapdb.storage import Connection
@@ -23,8 +23,8 @@ DOUBLE = (
 )
 
 
-def roll_back_in_store(workspace: Workspace, directory: Path) -> Database:
-    """Three records whose migration is rolled back, and in files."""
+def change_in_a_gap(workspace: Workspace, directory: Path) -> Database:
+    """Three records that are changed in a gap: nothing tells what they were behind a rollback."""
     workspace.write(1, ITEMS)
     db = workspace.open()
     db.admin.set_setting("change_log", "on")
@@ -35,22 +35,25 @@ def roll_back_in_store(workspace: Workspace, directory: Path) -> Database:
     db = workspace.open()
     db.admin.run_jobs()
     db.close()
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(2)
+    with workspace.open() as db, db.transaction() as tx:
+        for number in range(3):
+            tx.table("items").update(number, size=7)
+    workspace.write(2, ADD_COLOR)
     db = workspace.open()
-    db.admin.run_jobs()
     flush(db)
     return db
 
 
 @pytest.mark.on_each_engine
 @pytest.mark.parametrize("is_pruned", [False, True])
-def test_no_moment_counts_what_a_roll_back_did_to_an_erased_record(
+def test_no_moment_counts_what_was_done_to_an_erased_record_in_a_gap(
     workspace: Workspace, tmp_path: Path, is_pruned: bool
 ) -> None:
     """No file has a row of that change, which belongs to no era; files of moments have its key,
     until it is erased."""
-    db = roll_back_in_store(workspace, tmp_path / "store")
+    db = change_in_a_gap(workspace, tmp_path / "store")
     db.table("items").delete(1)
     flush(db)
     (rolled_back,) = (m for m in db.moments() if [one.updated for one in m.changes] == [3])
@@ -109,10 +112,10 @@ def list_unfiled(directory: Path) -> list[bytes]:
     ]
 
 
-def test_a_file_of_moments_that_is_repaired_has_the_keys_of_a_roll_back(
+def test_a_file_of_moments_that_is_repaired_has_the_keys_of_a_gap(
     workspace: Workspace, tmp_path: Path
 ) -> None:
-    db = roll_back_in_store(workspace, tmp_path / "store")
+    db = change_in_a_gap(workspace, tmp_path / "store")
     wanted = sorted(list_unfiled(tmp_path))
     assert len(wanted) >= 3
     for path in tmp_path.rglob("moments-*.parquet"):

@@ -10,6 +10,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, dump, error_of
 from zapdb.activation import load_tenant_catalog
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.schema_history_recovery import (
     load_or_recover,
     recover_all_tenants,
@@ -21,11 +22,9 @@ from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.database import RecordChange
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory
-from zapdb.jobs import Job
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.records import asdict
-from zapdb.storage import Storage, TransactionMode
+from zapdb.storage import TransactionMode
 from zapdb.storage.identities import count_of
 
 pytestmark = pytest.mark.long_on("sqlite")
@@ -147,29 +146,6 @@ def test_rule_01_records_of_another_shape_than_the_one_in_force_are_refused(
     assert dump(workspace) == before
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_history_that_is_lost_while_a_rollback_is_under_way_is_refused(
-    workspace: Workspace,
-) -> None:
-    up(workspace, 1, ITEMS)
-    up(workspace, 2, ADD_COLOR)
-    insert(workspace)
-
-    class Stopped(Exception):
-        pass
-
-    def stop(storage: Storage, job: Job) -> None:
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        roll_back_newest(workspace.control, runner=stop)
-    lose(workspace)
-    error = error_of(lambda: recover_schema_histories(workspace.control, DEFAULT_TENANT))
-    assert isinstance(error, CorruptCatalog)
-    assert "a migration is being rolled back" in error.message
-    assert log(workspace) == []
-
-
 @pytest.mark.on_each_engine
 def test_rule_01_many_find_at_once_that_a_history_is_missing(workspace: Workspace) -> None:
     up(workspace, 1, ITEMS, TAGS)
@@ -271,7 +247,7 @@ def test_rule_01_no_revision_is_above_the_activation_number(workspace: Workspace
     up(workspace, 3, "drop_table: {table: items, records: archive}")
     up(workspace, 4, "restore_table: {table: items, archived_by: 3}")
     for number in (4, 3, 2):
-        roll_back_newest(workspace.control)
+        roll_back(workspace.control)
         workspace.remove(number)
     up(workspace, 2, "drop_table: {table: items, records: archive}")
     for _ in range(2):
@@ -323,7 +299,7 @@ def test_rule_13_a_rollback_after_a_history_began_anew(workspace: Workspace) -> 
     records = insert(workspace)
     lose(workspace)
     recover_schema_histories(workspace.control, DEFAULT_TENANT)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     workspace.remove(2)
     with workspace.open() as db:
         found = [asdict(record) for record in db.table("items").scan()]

@@ -18,12 +18,12 @@ from zapdb.activation.pinned_fingerprints import (
     find_fingerprint,
     list_fingerprints,
 )
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.feed import read_seq
 from zapdb.errors import FingerprintUnknown, UnknownName
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.schema import fingerprint
@@ -62,7 +62,7 @@ def stamped(workspace: Workspace) -> list[int]:
     up(workspace, 2, ADD_COLOR)
     up(workspace, 3, RENAME_SIZE, INDEX_SIZE.replace("field: size", "field: extent"))
     tables = [t for p in (1, 2, 3) for t in chain_of(workspace).schema_at(p)]
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     workspace.remove(3)
     return [*map(fingerprint, tables), fingerprint(tables[1])]
 
@@ -241,7 +241,7 @@ def test_rule_04_a_pin_is_looked_at_again_whenever_the_schema_changes(
                 with pytest.raises(FingerprintUnknown):
                     items.insert(id=2, title="x")
             assert tags.count() == 2
-        roll_back_newest(workspace.control)
+        roll_back(workspace.control)
         workspace.remove(2)
         assert items.get(1).title == "Milk"  # it fits again
         assert [r.id for r in query] == [1]

@@ -10,18 +10,17 @@ from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENA
 from tests.lookups import find
 from tests.support import Workspace, dump, error_of
 from zapdb.activation.inspection import read_log
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import ensure_database
 from zapdb.catalog.schema_history import RevisionEntry
-from zapdb.errors import ConcurrencyError, RollbackInProgress, UnknownName, UsageError
-from zapdb.jobs import Job
+from zapdb.errors import ConcurrencyError, UnknownName, UsageError
 from zapdb.jobs.archive_pruning import prune_archives
 from zapdb.jobs.blob_sweep import sweep_blobs
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.past.schema_history_pruning import PruneBound, Pruning, plan_pruning, prune
 from zapdb.records import asdict
-from zapdb.storage import Storage, TransactionMode
+from zapdb.storage import TransactionMode
 
 pytestmark = pytest.mark.long_on("postgresql")
 
@@ -168,28 +167,6 @@ def test_rule_31_records_of_an_archived_table_count(base: Workspace) -> None:
     assert [e.revision for e in plan(base, before=4).pruned] == [1, 2, 3]
 
 
-@pytest.mark.on_each_engine
-def test_rule_31_pruning_is_refused_while_a_rollback_is_under_way(base: Workspace) -> None:
-    with base.open() as db:
-        db.table("items").update(0, weight=1)
-
-    class Stopped(Exception):
-        pass
-
-    def stop(storage: Storage, job: Job) -> None:
-        raise Stopped
-
-    planned = plan(base, before=1)
-    with pytest.raises(Stopped):
-        roll_back_newest(base.control, runner=stop)
-    before = dump(base)
-    assert isinstance(error_of(lambda: plan(base, before=2)), RollbackInProgress)
-    assert isinstance(error_of(lambda: prune(base.control, planned)), ConcurrencyError)
-    assert dump(base) == before
-    roll_back_newest(base.control)
-    assert revisions(base) == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("engine", ["sqlite"])
 def test_rule_31_a_log_that_changed_meanwhile_is_not_pruned(base: Workspace) -> None:
     convert(base)
@@ -237,6 +214,24 @@ def test_rule_31_an_entry_stays_whose_layout_a_later_one_has(workspace: Workspac
         assert db.admin.count_by_revision("items") == {4: 2 * COUNT}
 
 
+def test_rule_31_the_entry_stays_to_whose_layout_a_rollback_came_back(workspace: Workspace) -> None:
+    """Its records are current, so no conversion would make them newer."""
+    up(workspace, 1, ITEMS)
+    insert(workspace, 0)
+    up(workspace, 2, ADD_COLOR)
+    insert(workspace, COUNT)
+    roll_back(workspace.control)
+    workspace.remove(2)
+    assert [one.revision for one in plan(workspace, keep_last=1).required_by] == [2]
+    convert(workspace)
+    pruning = plan(workspace, keep_last=1)
+    assert [e.revision for e in pruning.layouts] == [1]
+    assert pruning.required_by == ()
+    prune(workspace.control, pruning)
+    assert revisions(workspace) == [1, 3]
+    assert len(contents(workspace)) == 2 * COUNT
+
+
 def test_rule_31_after_pruning_everything_goes_on(base: Workspace) -> None:
     convert(base)
     before = contents(base)
@@ -270,7 +265,7 @@ def test_rule_13_a_rollback_after_pruning_brings_everything_back(
     if written:
         with base.open() as db:
             db.table("items").update(0, weight=3)
-    roll_back_newest(base.control)
+    roll_back(base.control)
     base.remove(3)
     without = [{k: v for k, v in r.items() if k != "weight"} for r in before]
     assert contents(base) == without
@@ -282,12 +277,13 @@ def test_rule_13_a_rollback_after_pruning_brings_everything_back(
         4,
     )
     with base.open() as db:
+        db.admin.run_jobs()
         assert db.admin.count_by_revision("items") == {4: COUNT}
     assert prune_log(base, keep_last=1) == [4]
-    roll_back_newest(base.control)
+    roll_back(base.control)
     base.remove(2)
     assert contents(base) == [{k: v for k, v in r.items() if k != "color"} for r in without]
-    roll_back_newest(base.control)
+    roll_back(base.control)
     up(base, 1, ITEMS.replace("title", "name"))
     assert contents(base) == []
 
@@ -301,11 +297,11 @@ def test_rule_13_a_rollback_after_pruning_of_a_migration_that_left_the_layout_al
     up(workspace, 3, RENAME_SIZE)
     convert(workspace)
     assert prune_log(workspace, keep_last=1) == [1, 3]
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     workspace.remove(3)
     last = entries(workspace)[-1]
     assert (last.revision, last.layout_revision) == (4, 1)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     workspace.remove(2)
     assert len(contents(workspace)) == COUNT
     with workspace.open() as db:

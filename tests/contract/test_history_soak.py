@@ -33,6 +33,7 @@ from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ITEMS
 from tests.contract.test_past_stored import State, ask_sql, read_state, read_stored
 from tests.support import ROOT, Workspace, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import (
     HistoryBehind,
@@ -42,7 +43,6 @@ from zapdb.errors import (
     HistoryUnavailable,
     ZapdbError,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 
 pytestmark = pytest.mark.long
 
@@ -121,7 +121,7 @@ class Soak:
     def migrate(self) -> None:
         """The next of a row of migrations, or a roll back of the newest one."""
         if self.number > 2 and self.rnd.random() < 0.25:
-            roll_back_newest(self.place.connect())
+            roll_back(self.place.connect())
             self.place.remove(self.number)
             self.number -= 1
             self.done["roll back"] += 1

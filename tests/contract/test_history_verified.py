@@ -9,10 +9,10 @@ import pytest
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.contract.test_history_missing import TAGS, log, up
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog.schema_history import format_fingerprint
 from zapdb.errors import CorruptCatalog
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.jobs.tenant_verification import TableReport
 
 
@@ -22,7 +22,7 @@ def place(workspace: Workspace) -> Workspace:
     up(workspace, 1, ITEMS, TAGS)
     up(workspace, 2, ADD_COLOR)
     up(workspace, 3, RENAME_SIZE)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     workspace.remove(3)
     up(workspace, 3, INDEX_SIZE)
     up(workspace, 4, "drop_table: {table: items, records: archive}")
@@ -54,7 +54,7 @@ def test_rule_03_a_migration_that_is_stored_again_has_other_numbers(workspace: W
     """Its schema is the same but for numbers, so that its id tells the two apart."""
     up(workspace, 1, ITEMS)
     up(workspace, 2, INDEX_SIZE)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     migrate_up(workspace.control, 1, workspace.directory, MigrationChoice(again=True))
     first, _, again = log(workspace)[1:]
     assert first.fingerprint == again.fingerprint
@@ -72,8 +72,8 @@ def test_rule_03_a_table_that_is_created_again_has_another_number(workspace: Wor
     up(workspace, 1, ITEMS)
     up(workspace, 2, TAGS)
     up(workspace, 3, "rename_table: {table: tags, to: labels}")
-    roll_back_newest(workspace.control)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
+    roll_back(workspace.control)
     migrate_up(workspace.control, 1, workspace.directory, MigrationChoice(again=True))
     assert [(report.table, report.problems) for report in verify(workspace)] == [
         ("items", ()),

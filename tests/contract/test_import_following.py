@@ -21,17 +21,14 @@ import sqlalchemy as sa
 from tests import processes
 from tests.contract.paces import NotedPace
 from tests.forms import cases
-from tests.support import GUARD_SECONDS, PostgresServer, Workspace, wait_until
+from tests.support import PostgresServer, Workspace, wait_until
 from zapdb import asdict
+from zapdb.activation.rollback import roll_back
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import JobError, LeaseHeld, StorageError, UsageError
 from zapdb.imports import ImportReport
-from zapdb.jobs import Job
-from zapdb.jobs.job_run import run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import SOURCE_LOCK
-from zapdb.storage import Storage
 from zapdb.transfer.inference import (
     CopyOptions,
     Follower,
@@ -293,13 +290,6 @@ def test_a_roll_back_of_the_target_is_waited_for(place: Place) -> None:
     with place.workspace.open():
         pass
     command = [sys.executable, "-m", "zapdb", "import", place.source, "-d", place.workspace.address]
-    began, may_end = threading.Event(), threading.Event()
-
-    def hold(storage: Storage, job: Job) -> None:
-        began.set()
-        assert may_end.wait(GUARD_SECONDS)
-        run_locally(storage, job, workers=1)
-
     with place.workspace.follow() as db, writers(place, 1):
         quick = ["--follow", "--every", "0.05", "--batch", "5"]
         with processes.Popen(
@@ -307,28 +297,15 @@ def test_a_roll_back_of_the_target_is_waited_for(place: Place) -> None:
         ) as process:
             try:
                 wait_until(partial(has_records, db, 100), "it copies")
-                storage = place.workspace.connect()
-                roll_back = threading.Thread(
-                    target=lambda: roll_back_newest(storage, runner=hold), daemon=True
-                )
-                roll_back.start()
-                assert began.wait(GUARD_SECONDS)
+                roll_back(place.workspace.connect())
                 assert process.stderr is not None
-                said = ""
-                for line in process.stderr:
-                    said += line
-                    if "being rolled back" in line:
-                        break
-                assert process.poll() is None, said + process.stderr.read()
-                may_end.set()
-                roll_back.join(GUARD_SECONDS)
                 with place.connect() as connection:
                     connection.execute("INSERT INTO authors VALUES (5000, 'after')")
                 wait_until(
                     lambda: process.poll() is not None or db.table("authors").exists(5000),
                     "it goes on",
                 )
-                assert process.poll() is None, said + process.stderr.read()
+                assert process.poll() is None, process.stderr.read()
             finally:
                 process.kill()
     with place.workspace.follow() as db:

@@ -25,11 +25,10 @@ from zapdb.jobs import Job, list_jobs, plan_jobs, range_work, read_progress
 from zapdb.jobs.job import Progress
 from zapdb.jobs.job_run import JobReport, run_locally
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.jobs.verification_jobs import plan_verification
 from zapdb.jobs.work import HeldBack
 from zapdb.jobs.work_loading import load_work
-from zapdb.storage import Storage, connect
+from zapdb.storage import connect
 
 MANY = 24_000
 """Records of a table that is cut by a sample."""
@@ -342,54 +341,6 @@ def test_a_new_layout_keeps_the_pause_and_the_throttle(workspace: Workspace, db:
         other.jobs.throttle(newer.id)
         (report,) = other.admin.run_jobs()
         assert report.progress.written == COUNT
-
-
-def rollback_job(storage: Storage) -> Job | None:
-    jobs = list_jobs(storage.connection())
-    return next((job for job in jobs if job.kind == "roll_back"), None)
-
-
-@pytest.mark.on_each_engine
-def test_rule_13_a_rollback_waits_while_its_conversion_is_paused(
-    workspace: Workspace, db: Database
-) -> None:
-    workspace.write(5, ADD_WEIGHT)
-    workspace.open().close()
-    db.admin.run_jobs()
-    storage, waiting, done = workspace.connect(), threading.Event(), list[Any]()
-    held: list[JobReport] = []
-
-    def run_slowly(storage: Storage, job: Job) -> None:
-        if not held:
-            db.jobs.pause(job.id)
-        run_locally(storage, job, workers=1, batch_records_max=16)
-
-    def note(report: JobReport) -> None:
-        held.append(report)
-        waiting.set()
-
-    def run() -> None:
-        done.append(roll_back_newest(storage, evict=True, runner=run_slowly, on_wait=note))
-        storage.release_connection()
-
-    worker = threading.Thread(target=run)
-    worker.start()
-    assert waiting.wait(GUARD_SECONDS)
-    job = rollback_job(db._storage)
-    assert job is not None
-    assert job.state == "paused"
-    with pytest.raises(UsageError, match="rollback can't be cancelled") as caught:
-        db.jobs.cancel(job.id)
-    assert "zapdb migrate rollback" in str(caught.value.hint)
-    assert not done
-    db.jobs.throttle(job.id, records_per_second=100_000)
-    db.jobs.resume(job.id)
-    finish(worker)
-    assert [report.job.state for report in done[0].jobs] == ["done"]
-    with pytest.raises(UsageError, match="the job is done"):
-        db.jobs.cancel(job.id)
-    workspace.remove(5)
-    assert contents(workspace.open()) == EXPECTED
 
 
 @pytest.mark.on_each_engine

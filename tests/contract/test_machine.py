@@ -23,6 +23,7 @@ import zapdb
 from tests.contract.model import Key, Model, Row
 from tests.strategies import DECLARATIONS, Author, document_of, records_of, values_of
 from tests.support import PostgresServer, are_schemas_whole, assert_revisions_are_known, make_place
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster.leases import Owner
@@ -39,7 +40,6 @@ from zapdb.jobs.archive_pruning import prune_archives
 from zapdb.jobs.job import open_ranges
 from zapdb.jobs.range_work import run_range
 from zapdb.jobs.rehearsal import Rehearsal
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.jobs.work_loading import load_work
 from zapdb.migrations import Chain
 from zapdb.records import codec_for, encode_prefix, held
@@ -266,7 +266,7 @@ class Life(RuleBasedStateMachine):
         self.db.close()
         storage = connect(self.address)
         try:
-            assert roll_back_newest(storage).number == chain.end
+            assert roll_back(storage).migrations[0].number == chain.end
         finally:
             storage.close()
         self.path(chain.end).unlink()

@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.contract.tables import ADD_COLOR, INDEX_SIZE, ITEMS
 from tests.support import Workspace, dead_process
+from zapdb.activation.rollback import roll_back
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
@@ -26,7 +27,6 @@ from zapdb.jobs import (
     plan_jobs,
 )
 from zapdb.jobs.job_run import run_job, run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.logs import EVENTS, log_as_json
 from zapdb.metrics import Counter, Histogram
 from zapdb.storage import Storage, TransactionMode
@@ -203,7 +203,7 @@ def test_what_happens_is_logged_with_its_fields(
     newer.admin.run_jobs()
     done = events(log)["job.done"]
     assert (done["kind"], done["table"], done["written"]) == ("convert", "items", 1)
-    roll_back_newest(newer._storage, evict=True)
+    roll_back(newer._storage, evict=True)
     assert events(log)["migration.rolled_back"]["migration"] == "0002_test"
     assert events(log)["node.evicted"]["node"] == newer._node.id
     gone = Owner("dead", "elsewhere", dead_process())

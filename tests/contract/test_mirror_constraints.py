@@ -12,12 +12,12 @@ import pytest
 from tests import forms
 from tests.contract.mirrors import KEYS, Place, check, in_pairs, keep, place
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ReferenceViolation, StorageError
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.transfer.mirror import batch as batches
 from zapdb.transfer.mirror.comparison import compare_mirror
 from zapdb.transfer.mirror.duckdb_target import DuckdbSession
@@ -129,7 +129,7 @@ def test_they_are_there_when_all_is_applied(workspace: Workspace, place: Place) 
     for number in range(len(STEPS) + 1, 1, -1):
         db.close()
         workspace.remove(number)
-        roll_back_newest(workspace.connect())
+        roll_back(workspace.connect())
         db = workspace.open()
         db.admin.run_jobs()
         keep(db, place)
@@ -267,7 +267,7 @@ class Life:
         else:
             self.workspace.remove(self.newest)
             self.newest -= 1
-            roll_back_newest(self.workspace.connect())
+            roll_back(self.workspace.connect())
         self.db = self.workspace.open()
         if self.chance.random() < 0.7:
             self.db.admin.run_jobs()

@@ -12,8 +12,8 @@ import pytest
 from tests.contract.mirrors import Place, check, in_pairs, keep, place
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, ITEMS
 from tests.support import Workspace, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.transfer.mirror import postgresql_target
 from zapdb.transfer.mirror.duckdb_target import DuckdbSession
 from zapdb.transfer.mirror.mirror import Mirror
@@ -117,7 +117,7 @@ def test_a_mirror_follows_several_schemas_and_a_rollback_at_once(
     check(db, place)
     db.close()
     workspace.remove(5)
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     db = workspace.open()
     db.table("items").update(1, color="blue")
     done = keep(db, place).report

@@ -16,8 +16,8 @@ from tests import forms
 from tests.contract.model import Model
 from tests.contract.test_operations import COUNT, check, insert, update, write
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.errors import InvalidMigration
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import connect
 
 FIRST: Final = """\
@@ -187,7 +187,7 @@ def test_pairs_of_operations_go_up_and_come_back(
             check(db, model)
         storage = connect(workspace.address)
         try:
-            assert roll_back_newest(storage).number == 2
+            assert roll_back(storage).migrations[0].number == 2
         finally:
             storage.close()
         model.forget(chain)

@@ -11,8 +11,8 @@ import pytest
 
 from tests.contract.model import Model
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.schema import Field, TableSchema
 from zapdb.storage import connect
@@ -103,7 +103,7 @@ def test_rule_13_an_operation_goes_up_and_comes_back(workspace: Workspace, keywo
         check(db, model)
     storage = connect(workspace.address)
     try:
-        assert roll_back_newest(storage).number == end
+        assert roll_back(storage).migrations[0].number == end
     finally:
         storage.close()
     (workspace.directory / f"{end:04d}_example.yaml").unlink()

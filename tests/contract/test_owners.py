@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from tests.contract.peer import Peer, open_peer
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, dead_owner, dead_process, error_of, is_running
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.errors import ActivationPending, CorruptCatalog, LeaseHeld, UsageError
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage, owners
 
 HAS_PROC = Path("/proc/self/ns/pid").is_symlink()
@@ -176,7 +176,7 @@ def test_rule_13_a_rollback_does_not_put_out_a_process_in_another_namespace(
     workspace: Workspace, contained: Peer
 ) -> None:
     storage = workspace.connect()
-    refused = error_of(lambda: roll_back_newest(storage))
+    refused = error_of(lambda: roll_back(storage))
     assert isinstance(refused, UsageError)
     assert f"process {contained.ask('process')}" in str(refused.context["nodes"])
     assert contained.ask("insert 1") == "written"
@@ -198,7 +198,7 @@ def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(
         assert owner.pid == peer.pid
         owner = replace(owner, pid=dead_process(), **ELSEWHERE.get(differs, {}))
         workspace.execute(f"UPDATE zapdb_leases SET owner = ? WHERE {of_peer}", (owner.to_text(),))
-        refused = error_of(lambda: roll_back_newest(workspace.connect()))
+        refused = error_of(lambda: roll_back(workspace.connect()))
         if differs == "nothing":
             assert refused is None
             assert peer.ask("insert 1").startswith("LeaseLost")

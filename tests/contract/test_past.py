@@ -16,6 +16,7 @@ import pytest
 import zapdb
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.support import Workspace, finish
+from zapdb.activation.rollback import roll_back
 from zapdb.catalog import principal
 from zapdb.database import Database, RecordChange
 from zapdb.errors import (
@@ -29,7 +30,6 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs.archive_pruning import prune_archives
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.log import logged_before, rewound_records
 from zapdb.log.change_log import Bookmark
 from zapdb.log.rewound_records import RewoundStatements
@@ -551,7 +551,7 @@ def test_a_table_is_not_rewound_over_a_drop(db: Database, workspace: Workspace) 
     workspace.open().close()
     prune_archives(workspace.control, 1)
     workspace.remove(2)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     db = workspace.open()
     assert state(db) == []
     with pytest.raises(HistoryNotStored, match="event: drop"):
@@ -799,7 +799,7 @@ def test_a_past_in_front_of_a_roll_back_is_what_it_was(workspace: Workspace) -> 
     workspace.write(2, RENAME_SIZE)
     with workspace.open() as renamed:
         second = next(renamed.moments()).number
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(2)
     db = workspace.open()
     assert (db.at(first).position, db.at(second).position) == (1, 2)

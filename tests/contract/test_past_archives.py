@@ -14,6 +14,7 @@ from pyarrow import parquet
 import zapdb
 from tests.contract.stored_pasts import begin, check_store, flush
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -25,7 +26,6 @@ from zapdb.jobs import (
 from zapdb.jobs.archive_pruning import prune_archives
 from zapdb.jobs.blob_sweep import sweep_blobs
 from zapdb.jobs.job_run import run_job, run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.log import (
     pending_changes,
 )
@@ -92,7 +92,7 @@ class Life:
     def back(self) -> None:
         self.workspace.remove(self.number)
         self.number -= 1
-        roll_back_newest(self.workspace.control)
+        roll_back(self.workspace.control)
         self.note()
 
     def write(self, **values: Any) -> None:
@@ -304,7 +304,7 @@ def test_a_past_is_exported_with_what_was_archived(life: Life, tmp_path: Path) -
             export_directory(db.at(moment), to)
         load_export(to, copy)
         with closing(connect(copy)) as storage:
-            roll_back_newest(storage)
+            roll_back(storage)
         with zapdb.open(copy) as copied:
             assert [record.fax for record in copied.table("people").scan()] == expected, at
 
@@ -490,7 +490,7 @@ def test_rule_19_a_sweep_takes_nothing_that_a_drop_beside_it_archives(
         archive_pruning.sweep_archives(workspace.connect(), DEFAULT_TENANT)
     assert is_dropped
     workspace.remove(4)
-    roll_back_newest(workspace.control)
+    roll_back(workspace.control)
     with workspace.open() as db:
         assert [row["fax"] for row in read(db)] == ["kept"]
 

@@ -15,11 +15,11 @@ from tests import forms
 from tests.contract.stored_pasts import begin, check_store, flush, read_manifest
 from tests.contract.tables import ADD_COLOR, ITEMS, RENAME_SIZE
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.database import Database
 from zapdb.errors import HistoryBehind, HistoryGap
 from zapdb.jobs.archive_pruning import prune_archives
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.past.files.follower import HistoryFollower
 from zapdb.past.files.stores import hold_store, start_store
 
@@ -74,6 +74,11 @@ LIVES = {
 }
 
 
+GAPS = ("rolled back with values", "restored field and its drop rolled back")
+"""Behind a rollback, a record is what it was, or what the way forth and back has made of it, if it
+was converted. Here these are two values. A follower that comes too late to read it is not told."""
+
+
 @dataclass
 class Life:
     """A database whose states are kept, by moment."""
@@ -121,7 +126,7 @@ class Life:
             if what == BACK:
                 self.workspace.remove(self.number)
                 self.number -= 1
-                roll_back_newest(self.workspace.control)
+                roll_back(self.workspace.control)
             else:
                 self.number += 1
                 operation = what.replace("archived_by: {}", f"archived_by: {self.dropped}")
@@ -168,10 +173,15 @@ def test_each_moment_is_exact(
             assert is_late
     flush(life.db)
     check_store(life.db)
+    gaps = 0
     for moment, state in life.states.items():
         past = life.db.at(moment)
-        assert (read_state(past), past.exact) == (state, True), moment
+        try:
+            assert (read_state(past), past.exact) == (state, True), moment
+        except HistoryGap:
+            gaps += 1
         assert told.get(moment, state) == state, moment
+    assert (gaps > 0) == (is_late and name in GAPS)
 
 
 @pytest.mark.on_each_engine
@@ -202,7 +212,10 @@ def test_a_layout_that_came_back_is_not_what_a_late_store_has(
 CHANGE_DEFAULT = "change_default: {table: items, field: size, default: 3}"
 
 
-@pytest.mark.parametrize("later", [(TEXT_SIZE, WRITE), (TEXT_SIZE, WRITE, BACK, WRITE)])
+EXACT_SIZE = TEXT_SIZE.replace("length(size)", "integer(size, else=0)")
+
+
+@pytest.mark.parametrize("later", [(TEXT_SIZE, WRITE), (EXACT_SIZE, WRITE, BACK, WRITE)])
 def test_the_migration_that_an_era_began_with_may_be_rolled_back_in_it(
     workspace: Workspace, tmp_path: Path, later: tuple[str, ...]
 ) -> None:

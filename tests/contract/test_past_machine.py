@@ -52,10 +52,13 @@ class PastLife(Life):
         self.states = dict[int, dict[str, str]]()
         self.kept_from = self.began_at = 0
         self.has_store = False
+        self.is_late = False
+        """Whether the follower has not come to a rollback yet."""
         self.may_have_gaps: tuple[type[HistoryGap], ...] = ()
-        """A rollback goes back to records from before its migration. Where a purge has deleted
-        those, and a later migration came before the follower, nothing tells them: an error, and
-        never another value."""
+        """Behind a rollback, records are as they were before its migration, or as the way forth and
+        back makes them, if they were converted. Where another migration comes before the follower,
+        nothing tells which; nor does it where a purge has deleted the earlier ones. Then there is
+        an error, and never another value."""
 
     @initialize(data=st.data())
     def begin(self, data: st.DataObject) -> None:
@@ -119,10 +122,19 @@ class PastLife(Life):
     @rule()
     def flush(self) -> None:
         self.db.history.flush()
+        self.is_late = False
+
+    def apply(self, data: st.DataObject, operation: Any) -> None:
+        self.follow_late()
+        super().apply(data, operation)
+
+    def follow_late(self) -> None:
+        if self.is_late:
+            self.may_have_gaps = (HistoryGap,)
 
     @rule(data=st.data(), is_exact=st.booleans())
     def purge(self, data: st.DataObject, is_exact: bool) -> None:
-        self.db.history.flush()
+        self.flush()
         moment = data.draw(st.integers(self.kept_from, self.newest().number))
         if moment > self.kept_from:
             self.db.history.purge(moment, exact=is_exact)
@@ -132,14 +144,16 @@ class PastLife(Life):
     @rule()
     def prune_log(self) -> None:
         """What is asked of earlier moments is told by files alone."""
-        self.db.history.flush()
+        self.flush()
         self.db.change_log.prune(self.newest().bookmark)
         event("the log was pruned")
 
     @rule()
     @precondition(lambda self: self.chain.end > 2)
     def forget(self) -> None:
+        self.follow_late()
         super().forget()
+        self.is_late = True
         if self.kept_from > self.began_at:
             self.may_have_gaps = (HistoryGap,)
 

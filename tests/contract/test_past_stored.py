@@ -25,6 +25,7 @@ from tests.contract.stored_pasts import (
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.forms import cases
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import (
     HistoryBehind,
@@ -38,7 +39,6 @@ from zapdb.errors import (
     MomentInFuture,
     UnknownName,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 
 Rows = list[dict[str, Any]]
 State = dict[str, Rows]
@@ -333,7 +333,7 @@ def test_differences_have_the_schemas_of_their_moments(
         db.close()
         if operation is None:
             workspace.remove(3)
-            roll_back_newest(workspace.control)
+            roll_back(workspace.control)
         else:
             workspace.write(number, operation)
         db = workspace.open()

@@ -10,17 +10,17 @@ from subprocess import Popen
 import pytest
 
 from tests.contract.tables import ADD_WEIGHT
-from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale, state_of
+from tests.contract.test_conversion import COUNT, EXPECTED, contents, only_job, stale
 from tests.contract.test_conversion import db as db
 from tests.contract.test_jobs import progress_of
 from tests.contract.test_jobs import small_ranges as small_ranges
 from tests.contract.test_jobs import start as start
 from tests.support import Workspace, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.cli.program import run_program
 from zapdb.database import Database
-from zapdb.errors import EXIT_PENDING, CorruptRecord, JobError
-from zapdb.jobs import Job, list_jobs, plan_jobs
-from zapdb.jobs.rollback_run import roll_back_newest
+from zapdb.errors import EXIT_PENDING, CorruptRecord
+from zapdb.jobs import plan_jobs
 from zapdb.past.schema_history_pruning import PruneBound, plan_pruning
 from zapdb.storage import TransactionMode
 
@@ -172,9 +172,7 @@ def test_rule_25_a_check_is_not_validated_without_a_record(
         assert report.job.state == "done"
 
 
-def test_rule_13_a_rollback_does_not_end_without_a_record(
-    workspace: Workspace, db: Database
-) -> None:
+def test_rule_13_a_rollback_does_not_wait_for_a_record(workspace: Workspace, db: Database) -> None:
     workspace.write(5, ADD_WEIGHT)
     workspace.write(
         6,
@@ -187,22 +185,14 @@ def test_rule_13_a_rollback_does_not_end_without_a_record(
     (conversion,) = [r for r in db.admin.run_jobs() if r.job.kind == "convert"]
     assert conversion.progress.written == COUNT
     whole = break_records(workspace, 8)
-    storage = workspace.connect()
-    for _ in range(2):
-        with pytest.raises(JobError, match="can't be rolled back; all others are") as caught:
-            roll_back_newest(storage, evict=True)
-        assert (caught.value.context["records"], caught.value.context["table"]) == (1, "items")
-    job = one_rollback(db)
-    assert state_of(db, job) == "blocked"
-    assert progress_of(db, job).written == COUNT - 1
-    for key, value in whole.values():
-        put_value(workspace, key, value)
-    assert roll_back_newest(storage, evict=True).number == 6
+    assert roll_back(workspace.connect(), evict=True).migrations[0].number == 6
     workspace.remove(6)
     with workspace.open() as other:
+        (back,) = [r for r in other.admin.run_jobs() if r.job.kind == "convert"]
+        assert (back.job.state, back.progress.quarantined) == ("blocked", 1)
+        assert back.progress.written == COUNT - 1
+        for key, value in whole.values():
+            put_value(workspace, key, value)
+        (back,) = other.admin.run_jobs(retry_quarantined=True)
+        assert back.job.state == "done"
         assert contents(other) == {at: v | {"weight": 7} for at, v in EXPECTED.items()}
-
-
-def one_rollback(db: Database) -> Job:
-    (job,) = [job for job in list_jobs(db._storage.connection()) if job.kind == "roll_back"]
-    return job

@@ -23,6 +23,7 @@ from tests.contract.test_conversion import small_ranges as small_ranges
 from tests.contract.test_quarantine import break_records, put_value
 from tests.support import Workspace, assert_revisions_are_known
 from zapdb.activation import load_tenant_catalog
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -35,7 +36,6 @@ from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_run import run_job, run_locally
 from zapdb.jobs.known_revisions import list_range_revisions
 from zapdb.jobs.range_work import run_range
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.jobs.work_loading import load_work
 from zapdb.past.schema_history_pruning import PruneBound, plan_pruning, prune
 from zapdb.storage import Connection, RecordStatements, TransactionMode
@@ -94,7 +94,7 @@ def test_a_conversion_skips_what_is_known_to_be_converted(
     assert_revisions_are_known(db._storage)
     assert [one.revision for one in known(db)] == [4, 1, 5, 1, 4, 1]
     workspace.remove(5)
-    roll_back_newest(other)
+    roll_back(other)
     assert_revisions_are_known(db._storage)
     again = only_job(other)
     assert again.id == job.id

@@ -27,6 +27,7 @@ from tests.support import (
     wait_until,
 )
 from zapdb import release
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import (
     IncompatibleVersion,
@@ -35,7 +36,6 @@ from zapdb.errors import (
     StorageError,
     UsageError,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 
 pytestmark = pytest.mark.empty
 
@@ -268,7 +268,7 @@ def test_rule_13_a_rolled_back_migration_of_the_files_is_noticed(
 ) -> None:
     items = db.table("items")
     assert items.get(3).color == "red"
-    roll_back_newest(place.control)
+    roll_back(place.control)
     error = error_of(lambda: items.get(3))
     assert isinstance(error, PendingMigrations)
     assert error.context == {"files_end": 2, "position": 1}

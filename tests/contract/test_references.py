@@ -24,6 +24,7 @@ from tests.support import (
     is_resolved,
     wait_until,
 )
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -37,7 +38,6 @@ from zapdb.errors import (
 )
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_run import JobReport, run_job, run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Storage
 from zapdb.tables import on_delete as module
 
@@ -496,7 +496,7 @@ def test_rule_13_a_rollback_takes_references_of_a_key_away(workspace: Workspace)
     db = make_sitters(workspace, "restrict")
     run_jobs(workspace.connect())
     db.close()
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(2)
     with workspace.open() as db:
         db.table("owners").delete(1, "n1")
@@ -517,7 +517,7 @@ def test_rule_25_an_index_goes_where_the_key_finds_as_well(workspace: Workspace)
     with workspace.open() as db:
         db.table("owners").insert(id=1, name="Ada")
         db.table("sitters").insert_many({"owner": ADA, "day": day} for day in range(3))
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(2)
     db = workspace.open()
     db.table("owners").delete(*ADA)
@@ -572,7 +572,7 @@ def test_rule_13_a_rollback_takes_references_away(workspace: Workspace) -> None:
         db.table("owners").insert(id=1, name="Ada")
         db.table("pets").insert(id=1, owner=ADA)
     storage = workspace.connect()
-    roll_back_newest(storage)
+    roll_back(storage)
     workspace.remove(2)
     db = workspace.open()
     db.table("owners").delete(*ADA)

@@ -25,15 +25,18 @@ from sqlalchemy import make_url
 import zapdb
 import zapdb.aio
 from tests.cli.program import run_here
+from tests.contract.rollbacks import leave_tenants_due
 from tests.contract.tables import ADD_COLOR, DROP_NOTE, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.contract.test_unreadable import damage
 from tests.services import make_keys, served, token_for
 from tests.support import PostgresServer, Workspace, dump, finish, make_place, wait_until
 from zapdb import release
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.sent_files import read_given
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import (
+    EXIT_PENDING,
     ActivationPending,
     ConcurrencyError,
     IncompatibleVersion,
@@ -41,7 +44,7 @@ from zapdb.errors import (
     InvalidValue,
     MigrationConflict,
     NotProven,
-    RollbackInProgress,
+    PendingMigrations,
     SchemaChangesRefused,
     StorageError,
     UsageError,
@@ -49,7 +52,6 @@ from zapdb.errors import (
 from zapdb.jobs import rehearsal
 from zapdb.jobs.latency import THREAD_NAME
 from zapdb.jobs.rehearsal import Rehearsal, RehearsalLook, RehearsedTable
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import ESTIMATE
 from zapdb.records import held
 from zapdb.service.client import connect
@@ -265,7 +267,7 @@ def check_what_follows(place: Workspace, rows: list[dict[str, Any]], found: Rehe
     assert found.refused == bool(listed)
     storage = place.connect()
     for _ in found.migrations:
-        roll_back_newest(storage)
+        roll_back(storage)
     with place.follow() as db:
         left = [held(record) for record in db.table("items").scan()]
     if not found.lost:
@@ -787,29 +789,22 @@ def test_tables_that_a_file_creates_have_nothing_to_rehearse(workspace: Workspac
     assert (table.table, table.action, table.records) == ("tags", "created", 0)
 
 
-def test_a_rollback_that_is_under_way(place: Workspace) -> None:
+def test_a_tenant_that_has_not_followed_a_rollback(place: Workspace) -> None:
+    """What comes next does not lead from where it is."""
     place.write(2, ADD_COLOR)
     place.open().close()
-    with place.follow() as db:
-        db.table("items").update(0, color="blue")
-    begin_rollback(place)
-    with pytest.raises(RollbackInProgress), zapdb.open(place.address, read_only=True) as db:
-        db.admin.rehearse(place.directory)
+    leave_tenants_due(place)
+    with zapdb.open(place.address, read_only=True) as db:
+        assert db.position == 2
+        with pytest.raises(PendingMigrations, match="that was rolled back") as caught:
+            db.admin.rehearse(place.directory)
+    assert caught.value.context == {"migration": "0002_test"}
     result = run_here(["migrate", "rehearse", "-d", place.address, "-m", str(place.directory)])
-    assert result.status == 1
-    assert "is being rolled back" in result.err
-
-
-def begin_rollback(place: Workspace) -> None:
-    """As a process that was killed behind the mark."""
-    from zapdb.activation.rollback import start_rollback
-    from zapdb.activation.up import CHAIN_LEASE
-    from zapdb.catalog.cluster import leases
-    from zapdb.catalog.cluster.leases import Owner
-
-    storage = place.connect()
-    with leases.hold_lease(storage, CHAIN_LEASE, Owner.here(), 30, 30) as lease:
-        start_rollback(storage, lease)
+    assert result.status == EXIT_PENDING
+    place.remove(2)
+    place.open().close()  # the tenant follows
+    place.write(2, ADD_COLOR)
+    assert rehearse(place).migrations == ("0002_test",)
 
 
 def test_a_setting_refuses_schema_changes(place: Workspace) -> None:

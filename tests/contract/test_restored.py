@@ -20,6 +20,7 @@ import zapdb
 from tests.contract.tables import ITEMS
 from tests.contract.test_backups import dsn_of, run
 from tests.support import PostgresServer, Workspace, error_of
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cache import load_cache
@@ -36,7 +37,6 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.log.incarnations import ensure_incarnation
 from zapdb.storage import TransactionMode, connect
 
@@ -239,7 +239,7 @@ def test_rule_07_a_process_that_only_reads_goes_on_when_a_migration_is_applied_a
     reader = workspace.open(apply="never", read_only=True)
     storage = connect(workspace.address)
     try:
-        roll_back_newest(storage)
+        roll_back(storage)
         assert type(error_of(lambda: reader.table("items").get(1))) is PendingMigrations
         migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
     finally:

@@ -23,6 +23,7 @@ import zapdb.aio
 from tests import forms, processes
 from tests.contract.numbering import EXPLICIT
 from tests.support import ROOT, Workspace, error_of, finish
+from zapdb.activation.rollback import roll_back
 from zapdb.database import (
     Database,
     Table,
@@ -37,7 +38,6 @@ from zapdb.errors import (
     UniqueViolation,
 )
 from zapdb.imports import SkippedRow
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.limits import SEQUENCE_BLOCK_NUMBERS_MAX, SEQUENCE_MAX
 from zapdb.tables import (
     generated_values,
@@ -642,7 +642,7 @@ def test_a_sequence_goes_with_its_field_when_that_is_rolled_back(workspace: Work
     every = {"orders.id", "orders.number", "orders.gone", "others.id"}
     assert sequences() == every
     for left in (every, {"orders.id", "orders.number"}):
-        roll_back_newest(workspace.control)
+        roll_back(workspace.control)
         assert sequences() == left
 
 

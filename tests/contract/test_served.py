@@ -14,6 +14,7 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.lookups import find, starts_with
 from tests.support import Workspace, error_of, finish
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
@@ -26,7 +27,6 @@ from zapdb.errors import (
     UnknownName,
     UsageError,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict
 from zapdb.records.record import held
 from zapdb.schema import fingerprint
@@ -240,7 +240,7 @@ def test_rule_11_dropped_fields_are_read_from_the_archive_and_written_to_it(
     assert count_archives(workspace) == 3
     assert_clean(older, newer)
     newer.close()
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     assert [record.fax for record in mine.scan()] == [LARGE, "22" + LARGE, "f3" + LARGE]
     assert_clean(older)
 

@@ -11,6 +11,7 @@ from tests.contract.model import Key, Model, Row, compare
 from tests.contract.test_operations import row_of, value_of, write
 from tests.lookups import find
 from tests.support import Workspace, error_of
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import (
     ActivationPending,
@@ -18,7 +19,6 @@ from zapdb.errors import (
     ServedSchemaUnavailable,
     UnknownName,
 )
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import Chain
 from zapdb.migrations.operations.operation_examples import EXAMPLES, FIRST
 from zapdb.schema import TableSchema
@@ -170,7 +170,7 @@ def test_rule_11_older_processes_go_on_beside_every_operation(
     chain = both.chain
     newer.close()
     told.close()
-    assert roll_back_newest(workspace.connect()).number == at + 1
+    assert roll_back(workspace.connect()).migrations[0].number == at + 1
     model.forget(chain)
     workspace.remove(at + 1)
     kept.admin.wait_for_catalog(kept.admin.catalog_seq())

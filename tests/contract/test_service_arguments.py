@@ -19,7 +19,7 @@ from tests.sources import PACKAGE
 from tests.support import GUARD_SECONDS, Workspace
 from zapdb.control import pace_of
 from zapdb.control.bounds import call_method, checks_of
-from zapdb.control.migrations.rolling_back import run_rollback
+from zapdb.control.migrations.rolling_back import rollback
 from zapdb.errors import InvalidValue, ZapdbError
 from zapdb.limits import (
     ARGUMENT_ENTRIES_MAX,
@@ -172,7 +172,6 @@ def test_each_argument_is_answered_or_refused(
 
 def test_bounds_are_checked_before_a_method_runs() -> None:
     from zapdb.control.jobs.showing import get_job
-    from zapdb.control.migrations.rolling_back import rollback
 
     nobody: Any = None
     for wrong in (-0.1, 60.1, math.nan, math.inf):
@@ -181,7 +180,7 @@ def test_bounds_are_checked_before_a_method_runs() -> None:
         assert caught.value.context["parameter"] == "measure_seconds"
         assert caught.value.hint == "give 0.0 to 60.0"
     with pytest.raises(InvalidValue, match="out of its range"):
-        call_method(rollback, nobody, workers=0)
+        call_method(rollback, nobody, to=-1)
     with pytest.raises(ZapdbError, match="the text is too long"):
         call_method(get_job, nobody, LONG)
 
@@ -204,6 +203,6 @@ def test_what_only_commands_call_has_bounds_too() -> None:
                 called = ast.unparse(node.args[0])
                 if called.partition(".")[0] in names:  # and no parameter of a helper
                     found.add(eval(called, names))
-    assert run_rollback in found
+    assert rollback in found
     for method in found:
         checks_of(method)

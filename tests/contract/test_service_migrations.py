@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,18 +21,15 @@ import zapdb.aio
 from tests.cli.program import ADD_AGE, INDEX_AGE, PEOPLE, SPLIT_NAME, Result, run_here
 from tests.contract.test_service_commands import run_well, settle
 from tests.services import served, serving_process
-from tests.support import GUARD_SECONDS, PostgresServer, wait_until
+from tests.support import PostgresServer, wait_until
 from tests.unit.activation.test_sent_files import BOMB
 from zapdb.activation.up import CHAIN_LEASE
 from zapdb.catalog.cluster.leases import read_lease
-from zapdb.control.job_runs import JobLook
 from zapdb.control.migrations.applying import Applied, Up, UpBegun, UpEvent, up
 from zapdb.control.migrations.comparing import check
 from zapdb.control.migrations.planning import Plan
 from zapdb.control.migrations.rolling_back import Rollback, RollbackPlan
-from zapdb.errors import ActivationPending, ConcurrencyError, InvalidValue, NotProven
-from zapdb.jobs.range_work import _RangeRun
-from zapdb.jobs.throttle import Stopped
+from zapdb.errors import ActivationPending, ConcurrencyError, NotProven
 from zapdb.migrations import SentDirectory, SentFile
 from zapdb.service.methods import BY_FUNCTION, IDEMPOTENCY_KEY
 
@@ -389,32 +385,16 @@ def await_lease(twins: Twins) -> None:
         wait_until(is_free, "the lease is given back")
 
 
-def test_a_rollback_whose_client_left_is_taken_up_at_once(
+def test_a_rollback_whose_client_left_is_finished_by_the_next_one(
     twins: Twins, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It leaves while records come back, a moment after it was told how far they are."""
-    is_held, do_batch = threading.Event(), _RangeRun._do_batch
-
-    def hold_batch(run: _RangeRun, after: Any) -> Any:
-        while is_held.is_set():
-            if run.throttle.should_stop():
-                raise Stopped
-            time.sleep(0.01)
-        return do_batch(run, after)
-
-    monkeypatch.setattr(_RangeRun, "_do_batch", hold_batch)
-    monkeypatch.setattr("zapdb.jobs.rollback_run.ROLLBACK_WAIT_SECONDS", GUARD_SECONDS)
-    monkeypatch.setattr("zapdb.jobs.rollback_run.CHAIN_LEASE_SECONDS", 10 * GUARD_SECONDS)
     with zapdb.connect(twins.service) as client:
         list(client.migrations.up(Path(twins.directory("pending"))))
-        is_held.set()
-        for seconds in (0.0, 0.1, 0.15, 0.2, 0.25):
-            events: Any = client.migrations.rollback()
-            assert any(isinstance(event, JobLook) for event in events)
-            time.sleep(seconds)
-            events.close()
-        is_held.clear()
-        *_, done = client.migrations.rollback()
+        events: Any = client.migrations.rollback()
+        assert isinstance(next(events), RollbackPlan)
+        events.close()
+        await_lease(twins)
+        *_, done = client.migrations.rollback(to=3)
         assert isinstance(done, Rollback)
         assert done.position == 3
     await_lease(twins)
@@ -484,9 +464,6 @@ def test_a_rollback_is_of_what_was_confirmed(twins: Twins) -> None:
             list(client.migrations.rollback(digests=["z1:00"]))
         plan = next(iter(client.migrations.rollback(to=2, dry_run=True)))
         assert isinstance(plan, RollbackPlan)
-        for workers in (0, 1_000_000):
-            with pytest.raises(InvalidValue, match="out of its range"):
-                list(client.migrations.rollback(workers=workers))
         *_, done = client.migrations.rollback(to=2, digests=[plan.steps[0].digest])
         assert isinstance(done, Rollback)
         assert [step.label for step in done.rolled_back] == ["0004_split_name"]

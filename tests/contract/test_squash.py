@@ -17,9 +17,9 @@ from tests.contract.tables import (
     RENAME_SIZE,
 )
 from tests.support import Workspace, dump, error_of
+from zapdb.activation import rollback
 from zapdb.cli.program import run_program
 from zapdb.errors import EXIT_PENDING, InvalidMigration, MigrationConflict, UsageError
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations.directory import FILE, read_lock
 from zapdb.records import asdict
 from zapdb.schema import bytes_without_numbers
@@ -102,7 +102,7 @@ def test_rule_06_a_new_database_begins_with_it(place: Workspace, tmp_path: Path)
 def roll_back(address: str, number: int) -> None:
     storage = zapdb.storage.connect(address)
     try:
-        assert roll_back_newest(storage).number == number
+        assert rollback.roll_back(storage).migrations[0].number == number
     finally:
         storage.close()
 

@@ -8,11 +8,11 @@ import zapdb
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS
 from tests.support import Workspace, are_schemas_whole
 from zapdb.activation import TenantCatalog
+from zapdb.activation.rollback import roll_back
 from zapdb.catalog.stored_migrations import StoredChain
 from zapdb.database import Database
 from zapdb.errors import CatalogChanged, CorruptCatalog
 from zapdb.jobs.repair import repair_schemas
-from zapdb.jobs.rollback_run import roll_back_newest
 
 pytestmark = pytest.mark.empty
 
@@ -80,7 +80,7 @@ def test_each_position_has_what_its_migrations_make(whole: Workspace, end: int) 
         assert are_schemas_whole(storage)
         if catalog.position == end:
             break
-        roll_back_newest(storage)
+        roll_back(storage)
     with whole.open() as db:
         assert db.position == end
         assert not is_read(db) or db.table("items").count()
@@ -90,7 +90,7 @@ def test_each_position_has_what_its_migrations_make(whole: Workspace, end: int) 
 def test_a_rolled_back_migration_takes_its_rows_with_it(whole: Workspace) -> None:
     storage = whole.connect()
     before = whole.execute("SELECT count(*) FROM zapdb_schemas")
-    assert roll_back_newest(storage).number == len(CHAIN)
+    assert roll_back(storage).migrations[0].number == len(CHAIN)
     assert whole.execute("SELECT count(*) FROM zapdb_schemas") < before
     whole.write(len(CHAIN), INDEX_SIZE)
     with whole.open() as db:
@@ -105,7 +105,7 @@ def test_a_chain_is_read_as_it_was(whole: Workspace) -> None:
     with zapdb.open(whole.address) as db:
         known = catalog_of(db)
         assert not is_read(db)
-        roll_back_newest(storage)
+        roll_back(storage)
         whole.write(len(CHAIN), INDEX_SIZE)
         whole.write(len(CHAIN) + 1, "drop_index: {table: items, index: by_size}")
         whole.open().close()

@@ -10,13 +10,13 @@ import pytest
 
 from tests.contract.test_blobs import DOUBLE_TITLE, LONG, PHOTOS, chunks, ids, sweep
 from tests.support import GUARD_SECONDS, Workspace, error_of, finish, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, CorruptRecord, UsageError
 from zapdb.jobs import (
     blob_sweep as sweeping,
 )
 from zapdb.jobs.job_run import run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.jobs.tenant_verification import verify_blobs
 from zapdb.storage.fixed_tables import SCHEMA_HISTORY
 from zapdb.storage.identifiers import first_id_at_ms
@@ -142,22 +142,16 @@ def test_rule_01_records_of_every_revision_own_their_blobs(
     db.admin.run_jobs()
     assert sweep(db).deleted == 5  # the titles are new ones
     assert [report.problems for report in db.admin.verify()] == [(), ()]
-    # A forget in the midst of its jobs: records at the revision that it will publish.
+    # After a rollback, records have the revisions that were rolled back until they are converted.
     db.close()
-    storage = workspace.connect()
-    for _ in range(3):
-        roll_back_newest(storage)
-    seen = []
-
-    def run_and_sweep(storage, job):
-        run_locally(storage, job)
-        seen.append(sweeping.sweep_blobs(storage, older_than_seconds=0).deleted)
-
-    roll_back_newest(storage, runner=run_and_sweep)
-    assert seen == [5 + 3]  # the doubled titles, and what the others had
+    roll_back(workspace.connect(), to=1)
     for number in (2, 3, 4, 5):
         workspace.remove(number)
     with workspace.open() as db:
+        assert sweep(db).deleted == 3  # what the others had
+        assert [r.title for r in db.table("photos").scan()][:5] == [f"{n} {LONG}" for n in range(5)]
+        db.admin.run_jobs()
+        assert sweep(db).deleted == 5  # the doubled titles
         assert [r.title for r in db.table("photos").scan()][:5] == [f"{n} {LONG}" for n in range(5)]
         assert sweep(db).deleted == 0
         assert db.admin.verify()[0].problems == ()
@@ -301,7 +295,7 @@ def test_rule_28_a_sweep_loses_nothing_to_writers_and_jobs(
     assert db.admin.verify()[0].problems == ()
     assert db.table("photos").count() > 60
     db.close()
-    roll_back_newest(sweeper)
+    roll_back(sweeper)
     workspace.remove(2)
     with workspace.open() as db:
         sweep(db)

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 import zapdb
+from tests.contract.rollbacks import leave_tenants_due
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS, RENAME_SIZE
 from tests.lookups import find
 from tests.support import GUARD_SECONDS, LIVE, Workspace, count_statements, dump, finish
 from zapdb.activation import activate as activation
 from zapdb.activation import load_tenant_catalog
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.tenant_removal import remove_tenant
 from zapdb.activation.up import (
     MigrationChoice,
@@ -30,7 +32,6 @@ from zapdb.catalog.tenants import find_tenant
 from zapdb.database import Database
 from zapdb.errors import (
     MigrationConflict,
-    RollbackInProgress,
     SchemaChangesRefused,
     TenantExists,
     UniqueViolation,
@@ -38,7 +39,6 @@ from zapdb.errors import (
     UsageError,
 )
 from zapdb.jobs.job_run import run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.past.files.wanted_stores import create_tenant
 from zapdb.records import asdict
 from zapdb.storage import Storage, TransactionMode
@@ -78,7 +78,7 @@ def assert_clean(db: Database) -> None:
 
 def log(db: Database, table: str = "items") -> list[tuple[int, str, int, int]]:
     return [
-        (entry.revision, entry.event, entry.position, entry.layout_revision)
+        (entry.revision, entry.event, entry.position, entry.first_layout_revision)
         for entry in db.admin.schema_history(table)
     ]
 
@@ -388,7 +388,7 @@ def test_rule_06_a_database_that_refuses_schema_changes_stores_and_rolls_back_no
     for action in (
         workspace.open,
         lambda: up(workspace),
-        lambda: roll_back_newest(workspace.connect()),
+        lambda: roll_back(workspace.connect()),
     ):
         with pytest.raises(
             SchemaChangesRefused, match="a setting refuses schema changes"
@@ -430,40 +430,39 @@ def test_rule_06_a_tenant_that_refuses_schema_changes_stays_where_it_is(
     assert isinstance(found.pop("acme"), SchemaChangesRefused)
     assert found == {"other": None}
     # What never took force for it is forgotten; what has, is not.
-    assert roll_back_newest(workspace.connect()).number == 2
+    assert roll_back(workspace.connect()).migrations[0].number == 2
     before = dump(workspace)
     with pytest.raises(SchemaChangesRefused):
-        roll_back_newest(workspace.connect(), evict=True)
+        roll_back(workspace.connect(), evict=True)
     assert {k: v for k, v in dump(workspace).items() if k != "zapdb_catalog_versions"} == {
         k: v for k, v in before.items() if k != "zapdb_catalog_versions"
     }
 
 
-def test_rule_13_a_rollback_that_began_before_the_freeze_is_finished(
+def test_rule_13_a_tenant_that_may_not_follow_a_rollback_stays_where_it_is(
     workspace: Workspace, db: Database
 ) -> None:
+    """The setting refuses changes since the end of the chain was moved."""
     fill(db, "mine")
     db.close()
     workspace.write(2, ADD_COLOR)
     with workspace.open() as db:
         db.table("items").update(1, color="blue")
-    _stop_forget(workspace)
-    follower = workspace.follow
+    leave_tenants_due(workspace)
     with workspace.control.transaction(TransactionMode.CATALOG) as connection:
         rows.put(connection, SettingRow("*/*/*", "schema_changes", "refuse"))
-    assert roll_back_newest(workspace.connect()).number == 2
-    assert follower().position == 1
-
-
-def _stop_forget(place: Workspace) -> None:
-    class Stopped(Exception):
-        pass
-
-    def stop(storage: Storage, job: Any) -> None:
-        raise Stopped
-
-    with pytest.raises(Stopped):
-        roll_back_newest(place.connect(), runner=stop)
+    with pytest.raises(SchemaChangesRefused):
+        roll_back(workspace.connect())
+    with workspace.follow() as tool:
+        assert tool.position == 2
+        tool.table("items").update(2, color="green")
+        assert [record.color for record in tool.table("items").scan()][:3] == [
+            "red",
+            "blue",
+            "green",
+        ]
+        tool.admin.set_setting("schema_changes", None)
+    assert (roll_back(workspace.connect()).migrations, workspace.follow().position) == ((), 1)
 
 
 # Rolling back
@@ -525,6 +524,8 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
             one = db.for_tenant(name)
             assert one.applied == ()
             assert contents(one) == before[name], name
+            one.admin.run_jobs()
+            assert contents(one) == before[name], name
             assert list(one._catalog.tables) == ["items"]
             assert_clean(one)
             fingerprints = {entry.fingerprint for entry in db.admin.schema_history("items")[1:2]}
@@ -552,7 +553,7 @@ def check_forgotten(place: Workspace, before: dict[str, Any]) -> None:
 def test_rule_13_a_rollback_goes_through_all_tenants_that_reached_it(
     workspace: Workspace, spread: dict[str, Any]
 ) -> None:
-    assert roll_back_newest(workspace.connect()).number == 3
+    assert roll_back(workspace.connect()).migrations[0].number == 3
     check_forgotten(workspace, spread)
 
 
@@ -566,29 +567,17 @@ def test_rule_13_a_rollback_that_is_killed_between_tenants_goes_on(
         "schema_changes", "refuse", tenant="behind"
     )  # or opening would bring it up
     behind, default = tool.for_tenant("behind"), tool.for_tenant("default")
-    positions = []
-    for function, kill_at in [
-        ("run_job", 3),
-        ("publish_rollback", 2),
-        ("finish_rollback", 1),
-    ]:
-        killed = workspace.run("rollback_dying", "rollback", function, str(kill_at))
-        assert killed.returncode == -9, killed.stderr
-        positions.append([position_of(workspace, name) for name in ("default", "jumped", "fresh")])
-        with pytest.raises(RollbackInProgress):
-            workspace.open()
-        # A tenant that it is not, or no longer, in force for goes on.
-        behind.table("items").update(1, size=5)
-        behind.table("items").update(1, size=1)
-        if positions[-1][0] == 3:
-            with pytest.raises(RollbackInProgress):
-                default.table("items").update(1, size=5)
-        else:
-            default.table("items").update(1, size=5)
-            default.table("items").update(1, size=1)
-    assert positions == [[2, 3, 3], [2, 2, 3], [2, 2, 2]]
+    killed = workspace.run("rollback_dying", "up", "_migrate_tenant", "2")
+    assert killed.returncode == -9, killed.stderr
+    positions = [position_of(workspace, name) for name in ("default", "jumped", "fresh")]
+    # One or the other has followed, and all go on.
+    assert sorted(positions) in ([2, 3, 3], [2, 2, 3], [3, 3, 3])
+    for one in (behind, default):
+        one.table("items").update(1, size=5)
+        one.table("items").update(1, size=1)
+    assert [position_of(workspace, name) for name in ("default", "jumped", "fresh")] == positions
     tool.close()
-    assert roll_back_newest(workspace.connect()).number == 3
+    assert roll_back(workspace.connect()).migrations == ()
     check_forgotten(workspace, spread)
 
 
@@ -635,10 +624,13 @@ def test_rule_02_another_migration_under_the_same_number_for_two_tenants(
             with pytest.raises(zapdb.errors.UnknownField):
                 wrote.update(0, **{field: value})
         tool.close()
-        assert roll_back_newest(workspace.connect()).number == 2
+        assert roll_back(workspace.connect()).migrations[0].number == 2
         for name, one in old.items():
             assert contents(one) == records[name], (turn, name)
             assert_clean(one)
+            if turn == 2:
+                one.admin.run_jobs()
+                assert contents(one) == records[name], name
     assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
     assert [entry[1] for entry in log(old["acme"])] == ["create", *["change", "rollback"] * 2]
     assert [entry[1] for entry in log(old["default"])] == ["create", *["change", "rollback"] * 3]
@@ -671,7 +663,7 @@ def test_rule_27_a_discarded_table_stays_while_another_tenant_has_it(
     assert workspace.execute("SELECT count(*) FROM zapdb_records_1") == [(COUNT,)]
     # The forget brings the table back, empty for the process that discarded it.
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
-    assert roll_back_newest(workspace.connect()).number == 3
+    assert roll_back(workspace.connect()).migrations[0].number == 3
     workspace.remove(3)
     db = workspace.open()
     assert contents(db) == []
@@ -741,7 +733,7 @@ def test_rule_27_a_sweep_leaves_a_table_alone_that_is_in_force_again(
     sweeper.start()
     assert reached.wait(GUARD_SECONDS)
     workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'node'")
-    assert roll_back_newest(workspace.connect()).number == 3
+    assert roll_back(workspace.connect()).migrations[0].number == 3
     workspace.remove(3)
     db = workspace.open()
     records = fill(db, "new", 5)
@@ -936,7 +928,7 @@ def test_a_rollback_goes_past_a_tenant_that_is_half_removed(
         db.for_tenant("acme").table("items").update(1, color="blue")
     killed = workspace.run("remove_dying", "acme", "_delete_rows", "1")
     assert killed.returncode == -9, killed.stderr
-    assert roll_back_newest(workspace.connect()).number == 2
+    assert roll_back(workspace.connect()).migrations[0].number == 2
     workspace.remove(2)
     with workspace.open() as db:
         number = db.admin.tenants()[1].number

@@ -8,8 +8,8 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
-from zapdb.jobs.rollback_run import roll_back_newest
 
 BOXES = "create_table: {table: boxes, key: [id], fields: [{name: id, type: integer}]}"
 
@@ -80,7 +80,7 @@ def test_rule_13_a_rollback_of_a_part_of_a_jump_leaves_records_readable(
     workspace.write(3, newest)
     with workspace.open() as db:
         db.for_tenant("acme").table("items").insert(id=2, title="y", color="blue")
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(3)
 
     def check(acme: Database, more: dict[str, Any]) -> None:
@@ -97,9 +97,9 @@ def test_rule_13_a_rollback_of_a_part_of_a_jump_leaves_records_readable(
     workspace.write(3, ADD_WEIGHT)
     with workspace.open() as db:
         check(db.for_tenant("acme"), {"weight": 7})
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(3)
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     workspace.remove(2)
     with workspace.open() as db:
         assert [r.id for r in db.for_tenant("acme").table("items")] == [1, 2]

@@ -15,10 +15,10 @@ import pytest
 
 from tests.lookups import find
 from tests.support import Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.datasets import zone_version
 from zapdb.errors import InvalidValue
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.records import asdict, held
 
 STATE = "create_type: {type: item_state, enum: [waiting, open, done]}"
@@ -123,7 +123,7 @@ def test_declared_types_are_taken_back_with_their_migration(workspace: Workspace
     with workspace.open() as db:
         assert db.table("people").insert(country="de", number=1).mood == "done"
     workspace.remove(2)
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     with workspace.open(apply="never") as db:
         assert asdict(db.table("people").get("de", 1)) == {"country": "de", "number": 1}
 

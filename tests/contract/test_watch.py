@@ -16,6 +16,7 @@ import pytest
 from tests import processes
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, INDEX_TITLE, ITEMS
 from tests.support import GUARD_SECONDS, ROOT, Workspace, finish, lose_connections, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import migrate_all_tenants
 from zapdb.catalog.cache import load_cache
 from zapdb.catalog.cluster.cluster_status import evict_nodes
@@ -27,7 +28,6 @@ from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.job_planning import find_needy_tenants
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.engine import StorageEngine
 
@@ -278,9 +278,9 @@ def test_needy_tenants_are_those_for_which_jobs_are_planned(workspace: Workspace
             acme.admin.run_jobs()
     assert find_needy(storage) == find_planned(storage) == set()
     db.close()
-    roll_back_newest(storage := workspace.connect())
+    roll_back(storage := workspace.connect())
     workspace.remove(3)
-    roll_back_newest(storage)
+    roll_back(storage)
     workspace.remove(2)
     assert find_planned(storage) == set()
     migrate(workspace, 2, ADD_WEIGHT)

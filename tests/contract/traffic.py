@@ -151,7 +151,7 @@ def run(options: dict[str, Any]) -> None:
 
 
 def _work(db: Any, options: dict[str, Any], notes: int, ended: threading.Event) -> None:
-    from zapdb.errors import CommitUnknown, RollbackInProgress, TransactionConflict
+    from zapdb.errors import CommitUnknown, TransactionConflict
 
     items, known = db.table("items"), {}
     random.seed(options["part"])
@@ -168,7 +168,7 @@ def _work(db: Any, options: dict[str, Any], notes: int, ended: threading.Event) 
         note("?")
         try:
             items.update(key, **{name: value})
-        except (RollbackInProgress, TransactionConflict):
+        except TransactionConflict:
             note("-")  # nothing was written
             time.sleep(0.01)
         except CommitUnknown:

@@ -24,17 +24,16 @@ import icu
 
 import zapdb
 from tests.lookups import between
-from zapdb.activation import tenant_removal, up
+from zapdb.activation import rollback, tenant_removal, up
+from zapdb.activation.rollback import roll_back
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.zone_numbers import append_zones
 from zapdb.datasets import zone as named
 from zapdb.jobs import (
     blob_sweep,
     range_work,
-    rollback_run,
 )
 from zapdb.jobs.job_run import run_locally
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.storage import connect
 
 
@@ -164,9 +163,9 @@ def convert(address: str, directory: str, kill_at: str) -> None:
 
 def rollback_dying(address: str, _directory: str, module: str, function: str, kill_at: str) -> None:
     """Forget the newest migration; die at call `kill_at` of a function."""
-    _kill_in({"range_work": range_work, "rollback": rollback_run}[module], function, int(kill_at))
+    _kill_in({"up": up, "rollback": rollback}[module], function, int(kill_at))
     storage = connect(address)
-    print(roll_back_newest(storage).label, flush=True)
+    print(roll_back(storage).migrations[0].label, flush=True)
     storage.close()
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.support import GUARD_SECONDS, Workspace
-from zapdb.errors import RecordExists, RollbackInProgress, StorageError
+from zapdb.errors import RecordExists, StorageError
 
 BATCH_RECORDS = 20
 PAUSE_SECONDS = 0.05
@@ -45,7 +45,7 @@ def growing(place: Workspace, first: int, most: int, seed: int, **values: Any) -
                         growth.kept |= numbers
                     except RecordExists:  # of a round before
                         continue
-                    except (StorageError, RollbackInProgress):
+                    except StorageError:
                         growth.unsure |= numbers
                         ended.wait(PAUSE_SECONDS)
         except BaseException as error:

@@ -28,6 +28,7 @@ from tests.crash.world import VISITS_COUNT, Mirroring, World
 from tests.crash.writers import Writers, writing
 from tests.spark.cluster import Cluster, environment, running_cluster
 from tests.support import GUARD_SECONDS, ROOT, PostgresServer, Workspace, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.jobs import list_jobs, read_progress
 from zapdb.spark import run_on_spark
@@ -101,16 +102,13 @@ class Round:
         writers.wait_until_open()
         with self.world.place.follow() as db:
             begun = begin.get(work, self.begin_import)(db)
-            if work == "roll_back":  # which refuses writes once it has begun
-                writers.begin()
             process = self.start(begun.command)
 
             def wait(holds: Callable[[], bool], what: str) -> None:
                 wait_until(lambda: holds() or process.poll() is not None, what, LOOK_SECONDS)
 
             wait(lambda: begun.measure() > 0, "it has begun")
-            if work != "roll_back":
-                writers.begin()
+            writers.begin()
             wait(lambda: begun.measure() >= share, "it is on the way")
             time.sleep(self.draw.random() / 5)
             is_late = process.poll() is not None
@@ -143,26 +141,13 @@ class Round:
         return Begun(self.spark_command("convert"), measure)
 
     def begin_roll_back(self, db: Database) -> Begun:
-        """Of a migration that has just converted everything."""
+        """Convert back what a migration has just converted."""
         self.world.migrate_for_now()
         db.admin.run_jobs()
-        to = self.world.position
-        command = [sys.executable, "-m", "zapdb", "migrate", "rollback", "--yes"]
-        command += ["--to", str(to), "-d", self.world.place.address]
-        master = "local[2,4]" if self.cluster is None else self.cluster.master
-        command += ["--engine", "spark", "--master", master]
-        measure = self.measure_jobs(db, "roll_back")
-
-        def throttle_and_measure() -> float:
-            """A setting does not slow it down."""
-            with db._storage.transaction(TransactionMode.READ) as connection:
-                jobs = [job for job in list_jobs(connection) if job.kind == "roll_back"]
-            for job in jobs:
-                if job.state == "planned" and job.throttle.records_per_second is None:
-                    db.jobs.throttle(job.id, records_per_second=RATE)
-            return measure()
-
-        return Begun(command, throttle_and_measure)
+        db.admin.set_setting("job_records_per_second", str(RATE))
+        measure = self.measure_jobs(db, "convert")
+        roll_back(self.world.place.control, to=self.world.position)
+        return Begun(self.spark_command("convert"), measure)
 
     def measure_jobs(self, db: Database, kind: str) -> Callable[[], float]:
         """The share of items that these jobs have written; those of earlier rounds don't count."""

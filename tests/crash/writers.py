@@ -21,7 +21,7 @@ import zapdb
 from tests.contract.registers import Client, as_history
 from tests.linearizability import Operation
 from tests.support import GUARD_SECONDS, ROOT, Workspace, is_running, wait_until
-from zapdb.errors import RollbackInProgress, StorageError, TransactionConflict, UpdateConflict
+from zapdb.errors import StorageError, TransactionConflict, UpdateConflict
 
 CLIENTS = 3
 KEYS = tuple(range(50, 3_000, 250))
@@ -50,7 +50,7 @@ class EnduringClient(Client):
         while not ended.is_set():
             try:
                 self.run(1)
-            except (StorageError, RollbackInProgress):
+            except StorageError:
                 self.note([self.number, "", (), "nothing", 0, 0])
                 ended.wait(PAUSE_SECONDS)
 

@@ -15,9 +15,9 @@ import pytest
 
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, lose_connections, wait_until
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.spark import kept_open as module
 from zapdb.spark.driver import DriverContext
 from zapdb.spark.kept_open import DatabaseOpening, KeptOpen
@@ -122,7 +122,7 @@ def test_rule_32_readers_prove_their_database_and_its_migrations(workspace, open
     assert sum(batch.num_rows for batch in reader.read(partition)) == 1, "later ones are no reason"
     (later,) = reader.partitions()
     workspace.remove(2)
-    roll_back_newest(workspace.connect())
+    roll_back(workspace.connect())
     assert sum(batch.num_rows for batch in reader.read(partition)) == 1
     with pytest.raises(ExecutorMismatch, match="another chain of migrations"):
         next(reader.read(later))

@@ -1,11 +1,16 @@
-"""Move a tenant from one position to another: the changes to the catalog, and nothing else.
+"""Move a tenant from one place in the tree of stored migrations to another: the changes to the
+catalog, and nothing else.
 
-No record is touched: the table gets a new revision, and records written under older ones are
+A migration that becomes active, one that is rolled back, and a tenant that is behind are one and
+the same: from where the tenant is, back to where the two lines part, and from there on. No record
+is touched: a table that differs gets a new revision, and records written under other ones are
 converted when they are read, or by a job. A new index starts empty and "building", and a job fills
 it. A new check or reference starts unvalidated.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -18,98 +23,166 @@ from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog import rows, schema_history
 from zapdb.catalog.retired_tables import (
     assign_entry_table,
+    is_retired,
     retire_entries,
     retire_record_table,
 )
-from zapdb.catalog.row_kinds import ConstraintRow, ConstraintState, IndexRow, Tenant
+from zapdb.catalog.row_kinds import (
+    ConstraintRow,
+    ConstraintState,
+    IndexRow,
+    RetiredRecords,
+    Tenant,
+)
 from zapdb.catalog.schema_events import append_position_event
-from zapdb.catalog.schema_history import format_to_write
+from zapdb.catalog.schema_history import NEW_LAYOUT, KnownLayout, format_to_write
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.datasets import dataset_of
+from zapdb.errors import ConcurrencyError
 from zapdb.migrations import Chain
-from zapdb.records import copied_from
+from zapdb.migrations.chain import find_parting, plan_between
+from zapdb.records import ConversionPlan, copied_from
 from zapdb.schema import Index, Schema, TableSchema
 from zapdb.storage import Connection
 from zapdb.storage.data_tables import create_record_table
 from zapdb.storage.fixed_tables import RevisionEvent, TenantEvent
 from zapdb.storage.record_statements import RecordStatements
+from zapdb.storage.sequences import delete_sequence, read_last_numbers
 from zapdb.storage.statements import raise_catalog_version
 
 
-def activate(
-    connection: Connection, catalog: TenantCatalog, chain: Chain, target: int
-) -> list[str]:
-    """Move a tenant forward to `target`, inside a DDL transaction; returns the names of the changed
-    tables.
+def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target: int) -> list[str]:
+    """Move a tenant to a position of the chain, from wherever it is, inside a DDL transaction;
+    returns the names of the changed tables.
 
     Appends one history entry for each table that differs, for any number of migrations in between
-    (rule 6).
+    (rule 6). Raises `ConcurrencyError` while the discarded records of a table are being deleted
+    that comes back.
     """
-    before, after = chain.schema_at(catalog.position), chain.schema_at(target)
-    changed = []
+    source, end = catalog.chain.up_to(catalog.position), chain.up_to(target)
+    is_back = find_parting(source, end) < catalog.position
+    way = _Way(catalog.tenant, source, end, is_back, ChainPlace.on(chain, target))
+    before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(target)
+    changed = list[str]()
     for table in after:
-        old = before.table_numbered(table.number)
-        if old == table:
-            continue
-        changed.append(table.name)
-        if old is None:
-            create_record_table(connection, table.number)
-        _append_entry(connection, catalog, chain, target, table)
-        kept = find_kept(chain, old, table, catalog.position, target)
-        exchange_indexes(connection, catalog.tenant, old, table, kept)
-        reconcile_constraints(connection, catalog.tenant, old, table)
-    place = schema_history.ChainPlace.on(chain, target)
+        if before.table_numbered(table.number) != table:
+            changed.append(table.name)
+            _change_table(connection, way, before, table)
+    for archived in after.archived:
+        if before.table_active_or_archived(archived.table.number) is None:
+            _make_record_table(connection, way, archived.table)
     for table in before:
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
-            drop_table(connection, catalog.tenant, table, place)
-            if after.table_active_or_archived(table.number) is None:
-                retire_record_table(connection, catalog.tenant, table.number)
-    set_position(connection, catalog.tenant, "activation", place)
+            drop_table(connection, catalog.tenant, table, way.place)
+    for table in _with_archived(before):
+        if after.table_active_or_archived(table.number) is None:
+            retire_record_table(connection, catalog.tenant, table.number)
+    if is_back:
+        _forget_sequences(connection, catalog.tenant, end)
+    event: TenantEvent = "rollback" if is_back else "activation"
+    set_position(connection, catalog.tenant, event, way.place)
     return list(dict.fromkeys(changed))  # a dropped table may have the name of a new one
 
 
-def _append_entry(
-    connection: Connection,
-    catalog: TenantCatalog,
-    chain: Chain,
-    target: int,
-    table: TableSchema,
-) -> None:
-    before = chain.schema_at(catalog.position)
-    old = before.table_active_or_archived(table.number)
-    is_archived = before.table_numbered(table.number) is None
-    event: RevisionEvent = "create" if old is None else "restore" if is_archived else "change"
-    place = schema_history.ChainPlace.on(chain, target)
-    layout = find_layout(connection, catalog.tenant, chain, table)
-    made = schema_history.NewRevision(catalog.tenant, table, event, place, layout)
+class _Way(NamedTuple):
+    """From where a tenant is to where it goes: the ends of two chains. It `is_back` if migrations
+    are left behind that are active now."""
+
+    tenant: int
+    source: Chain
+    target: Chain
+    is_back: bool
+    place: ChainPlace
+
+
+def _change_table(connection: Connection, way: _Way, before: Schema, table: TableSchema) -> None:
+    """Give a table its schema: a new one, one that is changed, or one that comes back."""
+    old, known = before.table_numbered(table.number), before.table_active_or_archived(table.number)
+    event: RevisionEvent = "create" if known is None else "restore" if old is None else "change"
+    layout = NEW_LAYOUT
+    if known is None:
+        _make_record_table(connection, way, table)
+    elif old is None:
+        _require_swept(connection, way.tenant, table)
+    if known is not None or way.is_back:  # else it is a new one
+        layout = find_layout(connection, way.tenant, table)
+    event = "rollback" if way.is_back else event
+    made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
     schema_history.append_revision(connection, made)
+    kept = find_kept(old, table, way.source, way.target)
+    exchange_indexes(connection, way.tenant, old, table, kept)
+    reconcile_constraints(connection, way.tenant, old, table)
 
 
-def find_layout(
-    connection: Connection, tenant: int, chain: Chain, table: TableSchema
-) -> int | None:
-    """Return the layout revision that a table's records already have, if it fits the table.
+def chain_schema(chain: Chain) -> Schema:
+    """The schema at the end of a chain."""
+    return chain.schema_at(chain.end)
 
-    Compares with the newest entry of the table's history that is on the chain and no drop. Returns
-    None without such an entry, or if its records have another layout.
-    """
+
+def _with_archived(schema: Schema) -> list[TableSchema]:
+    return [*schema, *(archived.table for archived in schema.archived)]
+
+
+def _make_record_table(connection: Connection, way: _Way, table: TableSchema) -> None:
+    """Create a table's record table; one that comes back is there already if another tenant has
+    it, or if it could not be dropped yet."""
+    if way.is_back:  # else it is a new one
+        _require_swept(connection, way.tenant, table)
+    create_record_table(connection, table.number)
+
+
+def _require_swept(connection: Connection, tenant: int, table: TableSchema) -> None:
+    """Raise `ConcurrencyError` if records of the table, which were discarded, are still to be
+    deleted; no sweep does anything with it from now on."""
+    if not is_retired(connection, tenant, table.number):
+        return
+    if not RecordStatements(connection.storage, table.number, tenant).is_empty(connection):
+        raise ConcurrencyError(
+            "the records of the table, which were discarded, are still being deleted",
+            table=table.name,
+            hint="run the command again",
+        )
+    rows.delete(connection, RetiredRecords, table.number, tenant)
+
+
+def _forget_sequences(connection: Connection, tenant: int, chain: Chain) -> None:
+    """Take away the last numbers of fields that no schema of the chain has: their numbers are never
+    used again. A field that was dropped earlier may be restored, and goes on then."""
+    left = set(read_last_numbers(connection, tenant))
+    for position in range(chain.end, chain.start, -1):
+        if not left:
+            return
+        schema = chain.schema_at(position)
+        left -= {field.number for table in schema for field in table.fields}
+    for field in left:
+        delete_sequence(connection, tenant, field)
+
+
+def find_layout(connection: Connection, tenant: int, table: TableSchema) -> KnownLayout:
+    """Return what is known of a table's layout by the entries of its history that are no drops:
+    records that had it before are current again, whatever layouts there were since."""
+    record_format, is_newest = format_to_write(connection, "record"), True
     for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
-        if entry.event == "drop" or not schema_history.is_on_chain(entry, chain):
+        if entry.event == "drop":
             continue
-        is_same = entry.record_format == format_to_write(connection, "record")
-        is_same = is_same and entry.schema.cells == table.cells
-        return entry.layout_revision if is_same else None
-    return None
+        if entry.record_format == record_format and entry.schema.layout == table.layout:
+            since = entry.layout_revision if is_newest else None
+            return KnownLayout(since, entry.first_layout_revision)
+        is_newest = False
+    return NEW_LAYOUT
 
 
 def find_kept(
-    chain: Chain, old: TableSchema | None, table: TableSchema, source: int, target: int
+    old: TableSchema | None, table: TableSchema, source: Chain, target: Chain
 ) -> frozenset[int]:
-    """The numbers of a table's indexes whose entries stay valid between two positions."""
+    """The numbers of a table's indexes whose entries stay valid from the end of one chain to that
+    of another."""
+    if old is None or not table.indexes:
+        return frozenset()
+    plan = plan_between(source, target, table.number)
     return frozenset(
-        index.number
-        for index in table.indexes
-        if old is not None and keeps_entries(chain, old, table, index, source, target)
+        index.number for index in table.indexes if keeps_entries(plan, old, table, index)
     )
 
 
@@ -135,14 +208,13 @@ def exchange_indexes(
             create_index(connection, tenant, table, index, empty=is_empty)
 
 
-def keeps_entries(
-    chain: Chain, old: TableSchema, new: TableSchema, index: Index, source: int, target: int
-) -> bool:
-    """Return whether the existing entries are the same that the new schema would give (rule 20)."""
+def keeps_entries(plan: ConversionPlan, old: TableSchema, new: TableSchema, index: Index) -> bool:
+    """Return whether the existing entries are the same that the new schema would give, whose fields
+    are made as the plan says (rule 20)."""
     before = next((i for i in old.indexes if i.number == index.number), None)
     if before is None or (before.components, before.unique) != (index.components, index.unique):
         return False
-    path = chain.conversion_plan(new.number, source, target).derivations
+    path = plan.derivations
     return all(
         copied_from(path[component.field]) == component.field
         and old.field_numbered(component.field).type.index_encoding_id
@@ -179,9 +251,7 @@ def create_index(
     return made
 
 
-def drop_table(
-    connection: Connection, tenant: int, table: TableSchema, place: schema_history.ChainPlace
-) -> None:
+def drop_table(connection: Connection, tenant: int, table: TableSchema, place: ChainPlace) -> None:
     """Deactivate a table; its records are left to the caller."""
     for index in table.indexes:
         drop_index(connection, tenant, index)
@@ -274,7 +344,7 @@ def publish_index(
 
 
 def set_position(
-    connection: Connection, tenant: int, event: TenantEvent, place: schema_history.ChainPlace
+    connection: Connection, tenant: int, event: TenantEvent, place: ChainPlace
 ) -> None:
     row = rows.get(connection, Tenant, tenant, lock=True)
     assert row is not None

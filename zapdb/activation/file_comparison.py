@@ -39,7 +39,7 @@ class StoredPosition(Protocol):
     def stored(self) -> Sequence[StoredMigration]: ...
 
     @property
-    def chain(self) -> Chain: ...
+    def stored_chain(self) -> Chain: ...
 
     @property
     def position(self) -> int: ...
@@ -152,7 +152,7 @@ def find_chain_before(first: MigrationFile, catalog: StoredPosition | None) -> C
     require_followed(first, () if catalog is None else catalog.stored)
     if first.follows is None or catalog is None:
         return None
-    return catalog.chain.up_to(first.number - 1)
+    return catalog.stored_chain.up_to(first.number - 1)
 
 
 def resolve_stored(file: MigrationFile, row: StoredMigration, chain: Chain) -> Migration:

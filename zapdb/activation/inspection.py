@@ -67,14 +67,14 @@ def _compare_file(
 ) -> tuple[MigrationPhase, MigrationError | None]:
     try:
         require_followed(file, () if catalog is None else catalog.stored)
-        if catalog is None or file.number > catalog.chain.end:
+        if catalog is None or file.number > catalog.stored_chain.end:
             return "pending", None
         rows = {row.number: row for row in catalog.stored}
         file, row = replace(file, before=()), rows.get(file.number)
         if row is None or file.is_squash() != bool(row.replaces):
-            compare_files([file], catalog.stored, catalog.chain)
+            compare_files([file], catalog.stored, catalog.stored_chain)
         else:
-            compare_files([file], [row], catalog.chain)
+            compare_files([file], [row], catalog.stored_chain)
     except MigrationError as conflict:
         return "conflict", conflict
     return ("applied" if file.number <= catalog.position else "pending"), None

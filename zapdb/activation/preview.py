@@ -27,7 +27,7 @@ from zapdb.activation.tenant_catalog import (
 )
 from zapdb.catalog.row_kinds import ConstraintKind, ConstraintState
 from zapdb.catalog.schema_history import read_newest
-from zapdb.catalog.stored_migrations import StoredMigrations
+from zapdb.catalog.stored_migrations import ChainPlace, StoredMigrations
 from zapdb.memo import MadeWhenRead
 from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve_files
 from zapdb.migrations.prove import require_proven
@@ -64,7 +64,7 @@ class Preview:
         Raises `MigrationConflict`, `InvalidMigration` and `NotProven`.
         """
         chain = self._resolve(active)
-        if self._target <= active.position:
+        if self._target <= active.find_parting(chain):
             return active
         return catalog_at(self._storage, active, chain, self._target)
 
@@ -72,10 +72,10 @@ class Preview:
         known = self._resolved
         if known is not None and known[0] is active.stored:
             return known[1]
-        pending = compare_files(self._files, active.stored, active.chain).pending
+        pending = compare_files(self._files, active.stored, active.stored_chain).pending
         wanted = [file for file in pending if file.number <= self._target]
-        chain = resolve_files(wanted, active.chain, NumberAllocator.provisional())
-        require_proven(chain.after(active.chain.end))
+        chain = resolve_files(wanted, active.stored_chain, NumberAllocator.provisional())
+        require_proven(chain.after(active.stored_chain.end))
         self._resolved = active.stored, chain
         return chain
 
@@ -89,7 +89,7 @@ def catalog_at(
     storage: Storage, active: TenantCatalog, chain: Chain, target: int
 ) -> PreviewCatalog:
     """The tenant catalog of a tenant with this one that follows the chain to `target`."""
-    before, after = chain.schema_at(active.position), chain.schema_at(target)
+    before, after = active.chain.schema_at(active.position), chain.schema_at(target)
     tables, created = dict[str, TableDescriptor](), set[int]()
     for table in after:
         old = before.table_numbered(table.number)
@@ -106,10 +106,11 @@ def catalog_at(
         active.version,
         target,
         chain.at(target).id if target > chain.start else 0,
-        active.rolling_back,
         active.chain_state,
         active.stored,
+        active.stored_chain,
         chain,
+        active.lines,
         tables,
         active.zones,
         active=active,
@@ -120,10 +121,11 @@ def catalog_at(
 def _change(
     active: TenantCatalog, chain: Chain, old: TableSchema, table: TableSchema, target: int
 ) -> TableDescriptor:
-    descriptor, way = active.tables[old.name], (active.position, target)
+    descriptor = active.tables[old.name]
     if old == table:
         return descriptor
-    kept = find_kept(chain, old, table, *way)
+    way = active.chain.up_to(active.position), chain.up_to(target)
+    kept = find_kept(old, table, *way)
     known = {one.index.number: one for one in descriptor.indexes if one.index.number in kept}
     indexes = tuple(
         replace(known[index.number], index=index)
@@ -133,9 +135,12 @@ def _change(
     )
     known_states = {(one.kind, one.number): one.state for one in descriptor.constraints}
     made = _describe(table, descriptor.origins, descriptor.layouts, indexes, known_states)
-    if old.cells == table.cells:
+    if old.layout == table.layout:
         return replace(
-            made, revision=descriptor.revision, layout_revision=descriptor.layout_revision
+            made,
+            revision=descriptor.revision,
+            layout_revision=descriptor.layout_revision,
+            current=descriptor.current,
         )
     return made
 
@@ -145,7 +150,7 @@ def _restore(
 ) -> TableDescriptor:
     """A table that was dropped, and its records archived."""
     newest = storage.read_now(lambda connection: read_newest(connection, active.tenant))
-    log = RevisionLog(storage, active.tenant, newest, chain, active.rolling_back)
+    log = RevisionLog(storage, active.tenant, newest)
     origins = MadeWhenRead(partial(log.find_origins, table.number))
     layouts = MadeWhenRead(partial(log.find_layouts, table.number))
     return _describe(table, origins, layouts)
@@ -153,7 +158,7 @@ def _restore(
 
 def _describe(
     table: TableSchema,
-    origins: Mapping[int, int],
+    origins: Mapping[int, ChainPlace],
     layouts: Mapping[int, int],
     indexes: tuple[IndexDescriptor, ...] = (),
     states: Mapping[tuple[ConstraintKind, int], ConstraintState] = NO_STATES,

@@ -6,9 +6,7 @@ without the chain, also those of a dropped table.
 
 from __future__ import annotations
 
-from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.catalog.schema_history import read_entries
-from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.errors import CorruptCatalog
 from zapdb.records import Layout
 from zapdb.storage import Connection
@@ -30,19 +28,4 @@ def load_layouts(connection: Connection, tenant: int, number: int) -> dict[int, 
             table=number,
             hint="restore zapdb_schema_history from a backup",
         )
-    return layouts | _reserved(connection, tenant, number)
-
-
-def _reserved(connection: Connection, tenant: int, number: int) -> dict[int, Layout]:
-    """Return the revision to which an ongoing rollback converts records; its entry is written at
-    the end."""
-    if read_chain_state(connection).rolling_back is None:
-        return {}
-    catalog = load_tenant_catalog(connection, tenant)
-    if catalog.rolling_back is None or number not in catalog.rolling_back.revisions:
-        return {}
-    table = catalog.chain.schema_at(catalog.rolling_back.number - 1).table_active_or_archived(
-        number
-    )
-    assert table is not None
-    return {catalog.rolling_back.revisions[number]: Layout.of(table)}
+    return layouts

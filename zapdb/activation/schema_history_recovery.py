@@ -26,7 +26,15 @@ from typing import Final
 from zapdb.activation.tenant_catalog import TenantCatalog, load_tenant_catalog
 from zapdb.catalog import schema_history
 from zapdb.catalog.principal import SYSTEM, acting_as
-from zapdb.catalog.stored_migrations import list_stored, read_chain, read_chain_state
+from zapdb.catalog.schema_history import KnownLayout
+from zapdb.catalog.stored_migrations import (
+    ChainPlace,
+    StoredLines,
+    list_stored,
+    read_chain,
+    read_chain_state,
+    read_line,
+)
 from zapdb.catalog.tenants import list_tenants, read_tenant
 from zapdb.catalog.zone_numbers import load_zones
 from zapdb.errors import (
@@ -88,10 +96,10 @@ def _load(storage: Storage, tenant: int, known: TenantCatalog | None) -> TenantC
 
 
 def recover_schema_histories(storage: Storage, tenant: int) -> list[str]:
-    """Call `recover_schema_history` with the stored chain and the tenant's present position."""
+    """Call `recover_schema_history` with the migrations that are active for the tenant."""
     with storage.transaction(TransactionMode.READ) as connection:
-        position = read_tenant(connection, tenant).position
-        chain = read_chain(list_stored(connection, read_chain_state(connection)))
+        row = read_tenant(connection, tenant)
+        position, chain = row.position, read_line(connection, row.migration)
     return recover_schema_history(storage, tenant, chain, position)
 
 
@@ -106,16 +114,10 @@ def recover_schema_history(storage: Storage, tenant: int, chain: Chain, position
         return []
     with acting_as(SYSTEM), storage.transaction(TransactionMode.DDL) as connection:
         now = read_tenant(connection, tenant)
-        if now.position != position or now.removing:
+        is_there = ChainPlace(now.position, now.migration) == ChainPlace.on(chain, position)
+        if not is_there or now.removing:
             return []  # its position has changed, which needs the logs
         missing = list_missing(connection, tenant, chain, position)
-        if missing and read_chain_state(connection).rolling_back is not None:
-            raise CorruptCatalog(
-                "a table has no schema history while a migration is being rolled back",
-                tenant=tenant,
-                table=missing[0].name,
-                hint=RECOVERY_HINT,
-            )
         begun = list(_begin_logs(connection, tenant, chain, position, missing))
         if begun:
             # Processes that know the lost log write under its revisions: they have to look again.
@@ -152,8 +154,10 @@ def _begin_logs(
                 hint="restore the whole database from a backup",
             )
         layout = _find_revision(connection, tenant, table)
-        place = schema_history.ChainPlace.on(chain, position)
-        made = schema_history.NewRevision(tenant, table, "recovered", place, layout)
+        place = ChainPlace.on(chain, position)
+        made = schema_history.NewRevision(
+            tenant, table, "recovered", place, KnownLayout(layout, layout)
+        )
         for revision in _choose_revisions(layout, unused):
             schema_history.insert_revision(connection, made, revision, 0)
         yield table.name
@@ -219,12 +223,13 @@ def recover_all_tenants(
     with storage.transaction(TransactionMode.READ) as connection:
         tenants = list_tenants(connection)
         chain = read_chain(list_stored(connection, read_chain_state(connection)))
-    done = {}
+    done, lines = {}, StoredLines(storage)
     for tenant in tenants:
         if should_stop():
             break
         try:
-            begun = recover_schema_history(storage, tenant.number, chain, tenant.position)
+            line = lines.find(ChainPlace(tenant.position, tenant.migration), chain)
+            begun = recover_schema_history(storage, tenant.number, line, tenant.position)
         except UnknownName:
             continue  # it was removed meanwhile
         except ZapdbError as error:

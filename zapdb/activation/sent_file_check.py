@@ -65,7 +65,7 @@ class StoredPart:
     position: int
 
     @cached_property
-    def chain(self) -> Chain:
+    def stored_chain(self) -> Chain:
         return read_chain(self.stored)
 
 
@@ -182,10 +182,10 @@ def _read(files: list[MigrationFile], request: Request) -> Iterator[ToldFile]:
         find_file(files, request.to)
     stored = request.stored or StoredPart((), 0)
     require_followed(files[0], stored.stored)
-    pending = compare_files(files, list(stored.stored), stored.chain).pending
+    pending = compare_files(files, list(stored.stored), stored.stored_chain).pending
     wanted = [file for file in pending if request.to is None or file.number <= request.to]
-    added = resolve_files(wanted, stored.chain, NumberAllocator.provisional()).after(
-        stored.chain.end
+    added = resolve_files(wanted, stored.stored_chain, NumberAllocator.provisional()).after(
+        stored.stored_chain.end
     )
     if request.asked == "read and prove":
         require_proven(added)
@@ -209,7 +209,7 @@ def _read_stored(files: list[MigrationFile], stored: StoredPart) -> dict[int, Mi
         return {m.number: m for m in resolve_files(files).migrations}
     rows = {row.number: row for row in stored.stored}
     return {
-        file.number: resolve_stored(file, rows[file.number], stored.chain)
+        file.number: resolve_stored(file, rows[file.number], stored.stored_chain)
         for file in files
         if file.number in rows and source_hash(file.read().raw) != rows[file.number].source_hash
     }

@@ -162,7 +162,7 @@ def read_given(
     if catalog is None:
         require_followed(files[0], ())
     else:
-        chain = catalog.chain
+        chain = catalog.stored_chain
         pending = compare_files(files, list(catalog.stored), chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
     added = resolve_files(wanted, chain, NumberAllocator.provisional())

@@ -43,6 +43,24 @@ def require_active(catalog: TenantCatalog, served_position: int) -> None:
         )
 
 
+def require_same_line(catalog: TenantCatalog, served_position: int) -> None:
+    """Raise `PendingMigrations` if the tenant has yet to follow a rollback, and the schema at the
+    served position lies behind it."""
+    if catalog.is_due and served_position > catalog.find_parting(catalog.stored_chain):
+        require_not_due(catalog)
+
+
+def require_not_due(catalog: TenantCatalog) -> None:
+    """Raise `PendingMigrations` if a tenant has yet to follow a rollback: what comes next does not
+    lead from where it is."""
+    if catalog.is_due:
+        raise PendingMigrations(
+            "a migration is active for this tenant that was rolled back",
+            migration=catalog.chain.at(catalog.position).label,
+            hint="run `zapdb migrate up`, or open the database: the tenant follows the rollback",
+        )
+
+
 ServedFingerprints = dict[str, int]
 """Of the tables of a served schema, by name. Numbers are no part of them: a migration that was
 rolled back and is stored again has others."""

@@ -11,7 +11,7 @@ reloads it (rule 8).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
@@ -36,15 +36,19 @@ from zapdb.catalog.row_kinds import (
 )
 from zapdb.catalog.schema_history import (
     RevisionEntry,
-    is_on_chain,
     read_entries,
     read_newest,
+    read_other_layouts,
 )
 from zapdb.catalog.settings import ANY
 from zapdb.catalog.stored_migrations import (
+    ChainPlace,
     StoredChain,
+    StoredLines,
     StoredMigrations,
     find_chain_state,
+    is_rolled_back,
+    open_line,
 )
 from zapdb.catalog.stored_schemas import load_schema
 from zapdb.catalog.stored_settings import read_history_settings
@@ -52,8 +56,10 @@ from zapdb.catalog.zone_numbers import load_zones
 from zapdb.errors import CorruptCatalog, MissingSchemaHistory, UnknownName
 from zapdb.formats import require_known
 from zapdb.memo import MadeWhenRead
-from zapdb.migrations import Chain
-from zapdb.schema import Schema, TableSchema, canonical_bytes
+from zapdb.migrations import Chain, Migration
+from zapdb.migrations.chain import find_parting, plan_between, program_between
+from zapdb.records import Conversion, ConversionPlan, CurrentRevisions
+from zapdb.schema import Field, Schema, TableSchema, canonical_bytes
 from zapdb.storage import Connection, Storage
 from zapdb.storage.cells import as_number, reading
 from zapdb.storage.statements import catalog_version_sql
@@ -68,21 +74,22 @@ it."""
 class TableDescriptor:
     """A table of a tenant: its schema, its revisions, its indexes, its checks and references.
 
-    `origins` has, for each revision that a record may have, the position on the chain whose layout
-    the record has: the source of its conversion. A revision whose layout came with a rolled-back
-    migration has no such position, and no records (rule 1).
+    `origins` has, for each revision that a record may have, the place in the tree of stored
+    migrations whose layout the record has: the source of its conversion.
     """
 
     schema: TableSchema
     revision: int
     layout_revision: int
-    origins: Mapping[int, int] = field(hash=False)
+    origins: Mapping[int, ChainPlace] = field(hash=False)
     layouts: Mapping[int, int] = field(hash=False)
-    """The layout revision of each revision, those of rolled-back migrations too."""
+    """The lowest revision with the layout of each revision."""
     indexes: tuple[IndexDescriptor, ...]
     constraints: tuple[ConstraintDescriptor, ...] = ()
     logs_changes: bool = False
     """Whether changes of its records are kept in the change log."""
+    current: CurrentRevisions = field(default=CurrentRevisions(0), hash=False)
+    """The revisions whose records have the present layout: they are not stale."""
 
     def __repr__(self) -> str:
         indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
@@ -90,24 +97,11 @@ class TableDescriptor:
 
     def has_layout_of(self, revision: int) -> bool:
         """Whether records of a revision are known to have the present layout."""
-        return revision == self.revision or self.layouts.get(revision) == self.layout_revision
+        return revision == self.revision or self.layouts.get(revision) == self.current.first
 
     @property
     def unvalidated(self) -> tuple[ConstraintDescriptor, ...]:
         return tuple(c for c in self.constraints if not c.is_validated)
-
-
-@dataclass(frozen=True, slots=True)
-class OngoingRollback:
-    """An ongoing rollback that is not published for this tenant: the migration's number, and the
-    revisions that the tables will have.
-
-    No other change may append to a table's history meanwhile, so these revisions are the next ones.
-    """
-
-    number: int
-    revisions: dict[int, int] = field(hash=False)
-    """By table number; published when the rollback ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +114,15 @@ class TenantCatalog:
     position: int
     migration: int
     """The id of the migration at the position, 0 if there is none."""
-    rolling_back: OngoingRollback | None
     chain_state: ChainState
     stored: StoredMigrations = field(hash=False)
+    """Those on the chain."""
+    stored_chain: Chain = field(hash=False)
+    """The chain: all stored migrations that are not rolled back."""
     chain: Chain = field(hash=False)
-    """All stored migrations; they are active up to `position`."""
+    """The chain; of a tenant whose migration was rolled back, which is still active for it, the
+    line that leads to that one. Its migrations are active up to `position`."""
+    lines: StoredLines = field(hash=False)
     tables: dict[str, TableDescriptor] = field(hash=False)
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
@@ -132,6 +130,83 @@ class TenantCatalog:
     def __repr__(self) -> str:
         tables = ", ".join(self.tables) or "no tables"
         return f"<tenant {self.tenant} at position {self.position}: {tables}>"
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the migration that is active was rolled back: the tenant has to follow."""
+        return self.chain is not self.stored_chain
+
+    @property
+    def place(self) -> ChainPlace:
+        return ChainPlace(self.position, self.migration)
+
+    def find_parting(self, chain: Chain) -> int:
+        """The position from which the tenant would go forward on a chain: its own, or where that
+        chain leaves the line of a migration that was rolled back."""
+        if chain is self.chain:
+            return self.position
+        return find_parting(self.chain.up_to(self.position), chain)
+
+    def line_to(self, place: ChainPlace) -> Chain:
+        """Return the chain that ends at a place, whether it is rolled back or not."""
+        return self.lines.find(place, self.chain)
+
+    def table_at(self, place: ChainPlace, number: int) -> TableSchema:
+        """Return a table that is active or archived at a place."""
+        line = self.line_to(place)
+        return line.table_at(line.end, number)
+
+    def plan(self, table: int, source: ChainPlace, target: int) -> ConversionPlan:
+        """How a table's fields at a position of the chain come from those at a place."""
+        if self.is_on_chain(source):
+            return self.chain.conversion_plan(table, source.position, target)
+        return plan_between(self.line_to(source), self.chain.up_to(target), table)
+
+    def program(self, table: int, source: ChainPlace, target: int) -> Conversion:
+        """The compiled conversion of a table's records from a place to a position of the chain."""
+        if self.is_on_chain(source):
+            return self.chain.program(table, source.position, target, self.zones)
+        line, end = self.line_to(source), self.chain.up_to(target)
+        place = ChainPlace.on(self.chain, target)
+        if target and not place.migration:  # of a file that is not stored
+            return program_between(line, end, table, self.zones)[0]
+        key = source.migration, place, table, self.zones
+        return self.lines.programs.get(
+            key, lambda: program_between(line, end, table, self.zones)[0]
+        )
+
+    def list_steps(
+        self, table: int, source: ChainPlace
+    ) -> Iterator[tuple[Migration, ConversionPlan]]:
+        """Yield the migrations that change a table on the way from a place to where the tenant is,
+        back first, each with how it makes the table's fields."""
+        line, end = self.line_to(source), self.chain.up_to(self.position)
+        same = find_parting(line, end)
+        back = ((m, m.conversion_down) for m in reversed(line.after(same)))
+        for migration, plan in (*back, *((m, m.conversion_up) for m in end.after(same))):
+            before, after = (
+                schema.table_active_or_archived(table)
+                for schema in (migration.before, migration.after)
+            )
+            if before != after:
+                yield migration, plan(table)
+
+    def is_on_chain(self, place: ChainPlace) -> bool:
+        return place == self.place or place == ChainPlace.on(self.chain, place.position)
+
+    def archived_fields(self, table: int) -> Mapping[int, Field]:
+        """Every field of a table whose values any migration archives, by cell: those of the chain,
+        and of migrations that records may have the revisions of."""
+
+        def find() -> dict[int, Field]:
+            found = dict[int, Field]()
+            known = (one for one in self.tables.values() if one.schema.number == table)
+            for place in {place for one in known for place in one.origins.values()}:
+                if not self.is_on_chain(place):
+                    found |= self.line_to(place).archived_fields(table)
+            return found | {**self.chain.archived_fields(table)}
+
+        return MadeWhenRead(find)
 
     def is_as(self, version: object, state: ChainState | None) -> bool:
         """Return whether the catalog has this version and this chain. Nothing of it changes
@@ -142,6 +217,7 @@ class TenantCatalog:
         """Read the migrations and the schema history now: not while the gate is held, or after the
         database is closed."""
         len(self.chain.migrations)
+        len(self.stored)
         for descriptor in self.tables.values():
             len(descriptor.origins)
 
@@ -187,22 +263,21 @@ def _load_tenant_catalog(
             raise UnknownName("the tenant was removed", tenant=tenant)
         if known.is_as(version, chain_state):
             return known
-    if position > chain_state.stored_end:
-        raise CorruptCatalog(
-            "the tenant's position is beyond the stored migrations",
-            position=position,
-            stored=chain_state.stored_end,
-        )
-    stored, chain = _open_chain(connection, chain_state, known)
-    schema = _load_schema(connection, row, chain)
+    stored, stored_chain = _open_chain(connection, chain_state, known)
+    if _is_due(connection, row, chain_state):
+        chain = _open_own_line(connection, row, known)
+        schema = chain.schema_at(position)
+    else:
+        chain = stored_chain
+        schema = _load_schema(connection, row, stored_chain)
     newest = read_newest(connection, tenant)
+    others = read_other_layouts(connection, tenant, newest.values())
     if not isinstance(found, CatalogCache):
         found = SomeRows.read(connection, (IndexRow, ConstraintRow, SettingRow), ANY, tenant)
     indexes = {row.key: row for row in found.list(IndexRow, tenant)}
     constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
     recorded = read_history_settings(found, tenant)
-    ongoing = _find_ongoing_rollback(chain_state, chain, position, newest)
-    log = RevisionLog(connection.storage, tenant, newest, chain, ongoing)
+    log = RevisionLog(connection.storage, tenant, newest)
     tables = {}
     for table in schema:
         last = _require_entry(table, newest.get(table.number))
@@ -215,6 +290,7 @@ def _load_tenant_catalog(
             _index_descriptors(tenant, table, indexes),
             _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
+            CurrentRevisions(last.first_layout_revision, others.get(table.number, ())),
         )
     zones = load_zones(connection) if known is None else known.zones
     return TenantCatalog(
@@ -223,10 +299,11 @@ def _load_tenant_catalog(
         as_number(version),
         position,
         row.migration,
-        ongoing,
         chain_state,
         stored,
+        stored_chain,
         chain,
+        StoredLines(connection.storage) if known is None else known.lines,
         tables,
         zones,
     )
@@ -274,13 +351,36 @@ def _open_chain(
 ) -> tuple[StoredMigrations, StoredChain]:
     """Return the stored migrations and their chain, which are read when they are needed; migrations
     in `known` are not read again."""
-    if known is None or not isinstance(known.chain, StoredChain):
+    if known is None or not isinstance(known.stored_chain, StoredChain):
         stored = StoredMigrations(connection.storage, state)
         return stored, StoredChain(stored, state.stored_end)
     if known.chain_state.newest_id == state.newest_id:
-        return known.stored, known.chain
+        return known.stored, known.stored_chain
     stored = StoredMigrations(connection.storage, state, known.stored)
-    return stored, StoredChain(stored, state.stored_end, known.chain)
+    return stored, StoredChain(stored, state.stored_end, known.stored_chain)
+
+
+def _is_due(connection: Connection, row: Tenant, state: ChainState) -> bool:
+    """Whether the migration that is active for a tenant was rolled back; raises `CorruptCatalog` if
+    it is nowhere."""
+    if (row.migration, row.position) in ((0, 0), (state.newest_id, state.stored_end)):
+        return False
+    if is_rolled_back(connection, row.migration):
+        return True
+    if row.position > state.stored_end:
+        raise CorruptCatalog(
+            "the tenant's position is beyond the stored migrations",
+            position=row.position,
+            stored=state.stored_end,
+        )
+    return False
+
+
+def _open_own_line(connection: Connection, row: Tenant, known: TenantCatalog | None) -> StoredChain:
+    if known is not None and known.migration == row.migration and known.is_due:
+        assert isinstance(known.chain, StoredChain)
+        return known.chain
+    return open_line(connection, ChainPlace(row.position, row.migration))
 
 
 def _load_schema(connection: Connection, row: Tenant, chain: StoredChain) -> Schema:
@@ -293,23 +393,15 @@ class RevisionLog:
     """The schema history of a tenant up to its newest entries, read when something asks for an
     earlier revision than these."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        tenant: int,
-        newest: dict[int, RevisionEntry],
-        chain: Chain,
-        ongoing: OngoingRollback | None,
-    ) -> None:
+    def __init__(self, storage: Storage, tenant: int, newest: dict[int, RevisionEntry]) -> None:
         self._storage, self._tenant = storage, tenant
         self._newest = {number: entry.revision for number, entry in newest.items()}
-        self._chain, self._ongoing = chain, ongoing
 
-    def find_origins(self, table: int) -> dict[int, int]:
-        return _find_origins(table, self._entries.get(table, []), self._chain, self._ongoing)
+    def find_origins(self, table: int) -> dict[int, ChainPlace]:
+        return {entry.revision: entry.place for entry in self._entries.get(table, [])}
 
     def find_layouts(self, table: int) -> dict[int, int]:
-        return {entry.revision: entry.layout_revision for entry in self._entries.get(table, [])}
+        return {e.revision: e.first_layout_revision for e in self._entries.get(table, [])}
 
     @cached_property
     def _entries(self) -> dict[int, list[RevisionEntry]]:
@@ -322,21 +414,6 @@ class RevisionLog:
 
     def _read(self, connection: Connection) -> list[RevisionEntry]:
         return list(read_entries(connection, self._tenant))
-
-
-def _find_ongoing_rollback(
-    state: ChainState, chain: Chain, position: int, newest: dict[int, RevisionEntry]
-) -> OngoingRollback | None:
-    number = state.rolling_back
-    if number is None or position < number:
-        return None
-    before, after = chain.schema_at(number - 1), chain.schema_at(number)
-    revisions = {
-        table.number: newest[table.number].revision + 1
-        for table in after
-        if before.table_active_or_archived(table.number) is not None and table.number in newest
-    }
-    return OngoingRollback(number, revisions)
 
 
 def _index_descriptors(
@@ -386,23 +463,3 @@ def _require_entry(table: TableSchema, newest: RevisionEntry | None) -> Revision
         )
     require_known("record", newest.record_format, table=table.name, revision=newest.revision)
     return newest
-
-
-def _find_origins(
-    table: int, entries: list[RevisionEntry], chain: Chain, ongoing: OngoingRollback | None
-) -> dict[int, int]:
-    """Return the position of each revision's records, if it is known."""
-    # Revisions with one layout have one origin, also those whose own migration was rolled back: it
-    # is that of the first of them that is on the chain.
-    positions: dict[int, int] = {}
-    for entry in entries:
-        if is_on_chain(entry, chain):
-            positions.setdefault(entry.layout_revision, entry.position)
-    origins = {
-        entry.revision: positions[entry.layout_revision]
-        for entry in entries
-        if entry.layout_revision in positions
-    }
-    if ongoing is not None and table in ongoing.revisions:
-        origins[ongoing.revisions[table]] = ongoing.number - 1
-    return origins

@@ -27,9 +27,8 @@ from zapdb.catalog.row_kinds import (
     Tenant,
     TenantNameRow,
 )
-from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.catalog.tenants import find_tenant_row
-from zapdb.errors import RollbackInProgress, UnknownName, UsageError
+from zapdb.errors import UnknownName, UsageError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.data_tables import delete_of_tenant, list_tenant_tables
@@ -70,11 +69,6 @@ def remove_tenant(
                 "the default tenant cannot be removed",
                 tenant=name,
                 hint="delete its records instead",
-            )
-        if read_chain_state(connection).rolling_back is not None:
-            raise RollbackInProgress(
-                "a migration is being rolled back",
-                hint="wait until it has finished, or finish it with `zapdb migrate rollback`",
             )
         rows.put(connection, structs.replace(tenant, removing=True))
         raise_catalog_version(connection, tenant.number)  # its processes reload the tenant catalog

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from zapdb.activation.activate import activate, warm_dataset_fingerprints
+from zapdb.activation.activate import chain_schema, switch, warm_dataset_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
 from zapdb.catalog.cluster import leases
@@ -29,6 +29,7 @@ from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.stored_migrations import (
     CounterAllocator,
+    list_rolled_back,
     read_chain_state,
     rolled_back_digests,
     store,
@@ -40,7 +41,6 @@ from zapdb.errors import (
     ActivationPending,
     LeaseHeld,
     PendingMigrations,
-    RollbackInProgress,
     ZapdbError,
 )
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS, TENANT_WORKERS
@@ -61,6 +61,7 @@ from zapdb.storage.retries import retry
 logger = logging.getLogger("zapdb.migrations")
 
 CHAIN_LEASE = "catalog/chain"
+NO_MIGRATION = "(none)"
 
 
 def tenant_lease(tenant: int) -> str:
@@ -80,6 +81,8 @@ class AppliedMigration:
     tables: tuple[str, ...]
     seconds: float
     active: bool = True
+    is_rollback: bool = False
+    """Whether the tenant has followed a rollback, before that or in place of it."""
 
 
 OnApplied = Callable[[AppliedMigration], None]
@@ -146,22 +149,22 @@ def apply_files(
             check_level(connection)
             catalog = load_tenant_catalog(connection, tenant)
             rolled_back = rolled_back_digests(connection)
-        require_no_ongoing_rollback(catalog)
-        pending = compare_files(files, catalog.stored, catalog.chain).pending
+        chain = catalog.stored_chain
+        pending = compare_files(files, catalog.stored, chain).pending
         wanted = [file for file in pending if choice.includes(file.number)]
         if wanted:
             require_schema_changes_allowed(storage.connection(), tenant, also_of_chain=True)
         # All are validated before the first is applied, and before the gate is taken.
         parsed = [file.parse(file.read()) for file in wanted]
-        checked = resolve_all(parsed, catalog.chain, NumberAllocator.provisional())
-        added = checked.after(catalog.chain.end)
+        checked = resolve_all(parsed, chain, NumberAllocator.provisional())
+        added = checked.after(chain.end)
         _require_none_rolled_back(added, set() if choice.again else rolled_back)
         require_proven(added)
         require_level(storage, level_of(added))
         for migration in checked.migrations:
             warm_dataset_fingerprints(migration.after)
-        target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
-        if catalog.position < target:
+        target = chain.end if choice.to is None else min(choice.to, chain.end)
+        if catalog.is_due or catalog.position < target:
             done, blocked = catch_up(storage, tenant, to=target)
             yield from done
             is_any = bool(done)
@@ -206,38 +209,16 @@ def _ends_when_done(
         with storage.transaction(TransactionMode.READ) as connection:
             check_level(connection)
             catalog = load_tenant_catalog(connection, tenant, known)
-        if catalog is known or catalog.chain_state.rolling_back is not None:
+        if catalog is known:
             return
-        known = catalog
-        pending = compare_files(files, catalog.stored, catalog.chain).pending
-        is_left = any(choice.includes(file.number) for file in pending)
-        target = catalog.chain.end if choice.to is None else min(choice.to, catalog.chain.end)
+        known, chain = catalog, catalog.stored_chain
+        pending = compare_files(files, catalog.stored, chain).pending
+        is_left = catalog.is_due or any(choice.includes(file.number) for file in pending)
+        target = chain.end if choice.to is None else min(choice.to, chain.end)
         if not is_left and catalog.position >= target:
             raise _AllDone
 
     return look
-
-
-def require_not_rolling_back(catalog: TenantCatalog) -> None:
-    """Refuse writes to a tenant whose records are being rolled back."""
-    if catalog.rolling_back is not None:
-        raise _in_progress(catalog, catalog.rolling_back.number)
-
-
-def require_no_ongoing_rollback(catalog: TenantCatalog) -> None:
-    """Refuse schema changes while a rollback is running, for any tenant."""
-    if catalog.chain_state.rolling_back is not None:
-        raise _in_progress(catalog, catalog.chain_state.rolling_back)
-
-
-def _in_progress(catalog: TenantCatalog, number: int) -> RollbackInProgress:
-    return RollbackInProgress(
-        "a migration is being rolled back",
-        migration=catalog.chain.at(number).label,
-        hint="wait until it has finished; if it was interrupted, run "
-        "`zapdb migrate rollback` again; to read meanwhile, use read_only=True or "
-        "files that end before the migration",
-    )
 
 
 def _require_none_rolled_back(
@@ -278,16 +259,16 @@ def _apply(
         leases.check(connection, *task.leases)
         require_schema_changes_allowed(connection, tenant, also_of_chain=True)
         catalog = load_tenant_catalog(connection, tenant, catalog)
-        before = catalog.chain.schema_at(catalog.chain.end)
+        before = chain_schema(catalog.stored_chain)
         numbers = CounterAllocator(connection, task.provisional)
         resolved = resolve(task.parsed, before, numbers)
         migration = store(connection, resolved, task.parsed.source.raw)
-        chain = catalog.chain.with_migration(migration)
+        chain = catalog.stored_chain.with_migration(migration)
         reachable, _ = find_reachable_position(
-            connection, chain, catalog.position, migration.number
+            connection, chain, catalog.find_parting(chain), migration.number
         )
         active = reachable == migration.number
-        tables = activate(connection, catalog, chain, migration.number) if active else []
+        tables = switch(connection, catalog, chain, migration.number) if active else []
     seconds = time.perf_counter() - started
     applied = AppliedMigration(migration.number, migration.label, tuple(tables), seconds, active)
     if active:
@@ -296,10 +277,14 @@ def _apply(
 
 
 def _log(tenant: int, applied: AppliedMigration) -> None:
+    if applied.is_rollback:
+        event, told = "tenant.followed", "a tenant followed a rollback"
+    else:
+        event, told = "migration.applied", "a migration was put in force"
     log_event(
         logger,
-        "migration.applied",
-        "a migration was put in force",
+        event,
+        told,
         tenant=tenant,
         migration=applied.label,
         tables=list(applied.tables),
@@ -344,36 +329,39 @@ def _jump(
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
         target, blocked = _find_target(connection, catalog, to)
-        if target <= catalog.position:
+        if target <= catalog.position and not catalog.is_due:
             return None, blocked
         require_schema_changes_allowed(connection, tenant)
+    if catalog.is_due:
+        sweep_retired(storage)  # discarded records are deleted before their table comes back
     catalog.read_whole()
-    warm_dataset_fingerprints(catalog.chain.schema_at(target))
+    warm_dataset_fingerprints(catalog.stored_chain.schema_at(target))
     started, name = time.perf_counter(), tenant_lease(tenant)
     with storage.transaction(TransactionMode.DDL) as connection:
         # Taken and released in one transaction, so no other one sees it held.
         leases.take(connection, name, owner, CHAIN_LEASE_SECONDS)
         catalog = load_tenant_catalog(connection, tenant, catalog)
-        require_no_ongoing_rollback(catalog)
         target, blocked = _find_target(connection, catalog, to)
-        tables = None
-        if target > catalog.position:
+        tables, is_rollback = None, catalog.is_due
+        if target > catalog.position or catalog.is_due:
             require_schema_changes_allowed(connection, tenant)
-            tables = activate(connection, catalog, catalog.chain, target)
+            tables = switch(connection, catalog, catalog.stored_chain, target)
         leases.return_lease(connection, name)
     if tables is None:  # another process was faster
         return None, blocked
-    last, seconds = catalog.chain.at(target), time.perf_counter() - started
-    return AppliedMigration(last.number, last.label, tuple(tables), seconds), blocked
+    seconds, chain = time.perf_counter() - started, catalog.stored_chain
+    label = chain.at(target).label if target > chain.start else NO_MIGRATION
+    applied = AppliedMigration(target, label, tuple(tables), seconds, is_rollback=is_rollback)
+    return applied, blocked
 
 
 def _find_target(
     connection: Connection, catalog: TenantCatalog, to: int | None
 ) -> tuple[int, BlockedActivation | None]:
-    end = catalog.chain.end if to is None else min(to, catalog.chain.end)
-    return find_reachable_position(
-        connection, catalog.chain, catalog.position, max(end, catalog.position)
-    )
+    chain = catalog.stored_chain
+    start = catalog.find_parting(chain)
+    end = chain.end if to is None else min(to, chain.end)
+    return find_reachable_position(connection, chain, start, max(end, start))
 
 
 def await_activation(
@@ -403,7 +391,7 @@ def await_activation(
 
 @dataclass(frozen=True, slots=True)
 class AllTenantsStatus:
-    """The number of tenants at each position, and the tenants behind the stored `end`."""
+    """The number of tenants at each position, and the tenants that are not at the stored `end`."""
 
     end: int
     tenants: int
@@ -422,13 +410,23 @@ class TenantResult:
 
 def read_all_tenants(storage: Storage) -> AllTenantsStatus:
     with storage.transaction(TransactionMode.READ) as connection:
-        end = read_chain_state(connection).stored_end
+        state = read_chain_state(connection)
         tenants = [tenant for tenant in list_tenants(connection) if not tenant.removing]
     positions: dict[int, int] = {}
     for tenant in tenants:
         positions[tenant.position] = positions.get(tenant.position, 0) + 1
-    behind = tuple(tenant for tenant in tenants if tenant.position < end)
-    return AllTenantsStatus(end, len(tenants), dict(sorted(positions.items())), behind)
+    behind = tuple(tenant for tenant in tenants if tenant.migration != state.newest_id)
+    return AllTenantsStatus(state.stored_end, len(tenants), dict(sorted(positions.items())), behind)
+
+
+def find_due(connection: Connection) -> list[Tenant]:
+    """The tenants for which a migration is still active that was rolled back."""
+    gone = list_rolled_back(connection)
+    return [
+        tenant
+        for tenant in list_tenants(connection)
+        if tenant.migration in gone and not tenant.removing
+    ]
 
 
 def migrate_all_tenants(
@@ -443,7 +441,7 @@ def migrate_all_tenants(
 
 
 def migrate_each_tenant(storage: Storage, behind: Sequence[Tenant]) -> Iterator[TenantResult]:
-    """Migrate tenants that are behind to the stored end, each in one jump; yields a result for
+    """Migrate tenants that are not at the stored end there, each in one jump; yields a result for
     each.
 
     A tenant that can't be migrated is reported, and the others continue. Safe to interrupt.

@@ -3,8 +3,8 @@
 A row says: no record whose key is above `lower`, up to `upper`, has a revision below `revision`. A
 job writes it when it has found a range so, in the transaction that marks the range as done. It
 stays true from then on: a record is never written with a lower revision than the active one, nor
-with a lower one than it had: processes with older files, imports and rollbacks, too, write a
-table's newest revision (rule 1). So rows are facts that no writer has to look at. They may
+with a lower one than it had: processes with older files, and imports, too, write a table's newest
+revision (rule 1). So rows are facts that no writer has to look at. They may
 overlap: for each key, the highest revision counts.
 
 What no row says is what the schema history says: no record has a lower revision than its first

@@ -45,7 +45,6 @@ ConstraintState = Literal["unvalidated", "validated"]
 JobKind = Literal[
     "convert",
     "index",
-    "roll_back",
     "validate",
     "verify",
     "repair",
@@ -109,12 +108,11 @@ class LevelRow(CatalogRow, frozen=True):
 
 
 class ChainState(CatalogRow, frozen=True):
-    """The stored end of the chain, and the migration that is being rolled back.
+    """The stored end of the chain.
 
     The row changes whenever a migration is stored or rolled back. `newest_id` is the id of the
     newest stored migration. Ids are identities (`storage.identities`), so an equal id means equal
     migrations, also where a backup was restored.
-    `rolling_back` is the number of the migration that is being rolled back.
     """
 
     KIND = "chain"
@@ -122,7 +120,6 @@ class ChainState(CatalogRow, frozen=True):
     stored_end: Number
     newest_id: Number
     digest: str
-    rolling_back: Positive | None
 
 
 class Tenant(CatalogRow, frozen=True):
@@ -304,18 +301,18 @@ class Job(CatalogRow, frozen=True):
     """Work on one table's records, or on all of a tenant's (`table` is 0): what it works towards,
     and its state.
 
-    `target` is the layout revision that records get (convert, roll_back), or the build of the index
-    that is filled or rewritten (index), or the revision of the table whose constraints are
-    validated (validate). `chain` is the digest of the chain up to `position`, and `datasets` what
-    the index keys depend on: executors compare both with their own. `findings` are what blocks it,
-    if it is blocked. Of the planned jobs, those with a higher priority run first. `changed_at` and
-    `changed_by` tell who last paused, resumed or cancelled the job, or changed its priority or
-    throttle; `held_at` and `held_by`, who paused or cancelled it. `subject` is the source of an
-    import, or the target of an export or a mirror, and `error` is what ended the last process that
-    worked on it. With it goes what it works on if the job is not `is_resumable`: nobody else has a
-    frame that is in its memory. `waits_for` is what keeps its process waiting, such as a target
-    that can't be reached. The number of `records` is about right only if the job `is_estimated`: it
-    was found by a sample.
+    `target` is the revision since which all have the layout that records get (convert), or the
+    build of the index that is filled or rewritten (index), or the revision of the table whose
+    constraints are validated (validate). `chain` is the digest of the chain up to `position`, and
+    `datasets` what the index keys depend on: executors compare both with their own. `findings` are
+    what blocks it, if it is blocked. Of the planned jobs, those with a higher priority run first.
+    `changed_at` and `changed_by` tell who last paused, resumed or cancelled the job, or changed its
+    priority or throttle; `held_at` and `held_by`, who paused or cancelled it. `subject` is the
+    source of an import, or the target of an export or a mirror, and `error` is what ended the last
+    process that worked on it. With it goes what it works on if the job is not `is_resumable`:
+    nobody else has a frame that is in its memory. `waits_for` is what keeps its process waiting,
+    such as a target that can't be reached. The number of `records` is about right only if the job
+    `is_estimated`: it was found by a sample.
     """
 
     KIND = "job"

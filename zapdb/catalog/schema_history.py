@@ -1,8 +1,9 @@
 """The schema history: one append-only log per (tenant, table).
 
 An entry's revision is the prefix of the records that were written under it. It only rises and is
-never used again. `layout_revision` is the lowest revision whose records have the same layout; a
-record is stale if and only if its revision is lower (rule 1).
+never used again. `layout_revision` is the revision since which the table has had the same layout,
+and `first_layout_revision` the lowest one that ever had it; a record is stale if and only if that
+of its revision is another one than the newest entry's (rule 1).
 
 Table schemas are stored compressed, because a log is kept for ever. They are compared by their
 canonical bytes.
@@ -16,12 +17,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final, NamedTuple, get_args
 
 import sqlalchemy as sa
 
 from zapdb.catalog import principal, rows
 from zapdb.catalog.schema_events import append_revision_event
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.errors import CorruptCatalog
 from zapdb.formats import FormatName, newest
 from zapdb.limits import SCHEMA_NAMES_KEPT_MAX
@@ -30,11 +32,16 @@ from zapdb.log.pending_changes import CHANGE_LOG_OFF, CHANGE_LOG_ON, OF_TENANT
 from zapdb.memo import Memo
 from zapdb.migrations import Chain
 from zapdb.printing import one_line, show_moment
-from zapdb.records import decode_prefix
+from zapdb.records import CurrentRevisions, decode_prefix
 from zapdb.schema import TableSchema, canonical_bytes, fingerprint, read_canonical_bytes
 from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes, as_number, checked
-from zapdb.storage.fixed_tables import CHANGES, SCHEMA_HISTORY, RevisionEvent, TenantEvent
+from zapdb.storage.fixed_tables import (
+    CHANGES,
+    SCHEMA_HISTORY,
+    RevisionEvent,
+    TenantEvent,
+)
 
 COMPRESSION_LEVEL: Final = 9
 _NAMES: Final = Memo[bytes, str](SCHEMA_NAMES_KEPT_MAX)
@@ -51,6 +58,7 @@ ENTRY_COLUMNS: Final = (
     SCHEMA_HISTORY.c.migration,
     SCHEMA_HISTORY.c.record_format,
     SCHEMA_HISTORY.c.layout_revision,
+    SCHEMA_HISTORY.c.first_layout_revision,
     SCHEMA_HISTORY.c.table_schema,
 )
 """The columns of a `RevisionEntry`, in its order."""
@@ -77,6 +85,7 @@ class RevisionEntry:
     migration: int
     record_format: int
     layout_revision: int
+    first_layout_revision: int
     packed: bytes
 
     def __repr__(self) -> str:
@@ -85,6 +94,11 @@ class RevisionEntry:
             f"{self.position}, fingerprint {format_fingerprint(self.fingerprint)}, "
             f"{show_moment(self.migrated_at)} by {one_line(self.migrated_by)}>"
         )
+
+    @property
+    def place(self) -> ChainPlace:
+        """Where in the tree of stored migrations the tenant was from then on."""
+        return ChainPlace(self.position, self.migration)
 
     @property
     def schema_bytes(self) -> bytes:
@@ -125,28 +139,26 @@ def is_on_chain(entry: RevisionEntry, chain: Chain) -> bool:
     return chain.start < at <= chain.end and chain.at(at).id == entry.migration
 
 
-@dataclass(frozen=True, slots=True)
-class ChainPlace:
-    """Where a tenant is: number and id of the newest migration that is active for it."""
+class KnownLayout(NamedTuple):
+    """A layout that a table has, or had: the revision since which it has it, and the lowest one
+    that ever had it; None where it is new."""
 
-    position: int
-    migration: int
+    since: int | None = None
+    first: int | None = None
 
-    @classmethod
-    def on(cls, chain: Chain, position: int) -> ChainPlace:
-        """The place at a position of a chain of stored migrations."""
-        return cls(position, chain.at(position).id if position > chain.start else 0)
+
+NEW_LAYOUT: Final = KnownLayout()
 
 
 @dataclass(frozen=True, slots=True)
 class NewRevision:
-    """The content of a table's next revision; without a `layout_revision` its layout is new."""
+    """The content of a table's next revision."""
 
     tenant: int
     schema: TableSchema
     event: RevisionEvent
     place: ChainPlace
-    layout_revision: int | None = None
+    layout: KnownLayout = NEW_LAYOUT
 
 
 def list_stale_layouts(connection: Connection) -> list[tuple[int, int, int]]:
@@ -191,7 +203,7 @@ def insert_revision(
     connection: Connection, made: NewRevision, revision: int, migrated_at: int
 ) -> None:
     """Write one entry, with the acting principal."""
-    layout = made.layout_revision
+    since, first = made.layout
     marks = ", ".join([connection.storage.placeholder] * len(ENTRY_COLUMNS))
     connection.run(
         f"INSERT INTO zapdb_schema_history ({_ENTRY_COLUMNS}) VALUES ({marks})",
@@ -206,7 +218,8 @@ def insert_revision(
             made.place.position,
             made.place.migration,
             format_to_write(connection, "record"),
-            revision if layout is None else layout,
+            revision if since is None else since,
+            revision if first is None else first,
             zlib.compress(canonical_bytes(made.schema), COMPRESSION_LEVEL),
         ),
     )
@@ -238,6 +251,35 @@ def read_newest(connection: Connection, tenant: int) -> dict[int, RevisionEntry]
         f" WHERE h.tenant = {int(tenant)}"
     )
     return {entry.table_number: entry for entry in _as_entries(checked(ENTRY_COLUMNS, found))}
+
+
+def read_other_layouts(
+    connection: Connection, tenant: int, newest: Iterable[RevisionEntry]
+) -> dict[int, tuple[tuple[int, int], ...]]:
+    """Return the `others` of `CurrentRevisions` of tables, by number, given their newest entries;
+    none for most. The drop of a table is no layout: no record has its revision."""
+    layouts = {one.table_number: one.first_layout_revision for one in newest if _has_others(one)}
+    if not layouts:
+        return {}
+    found: dict[int, list[tuple[int, int]]] = {number: [] for number in layouts}
+    numbers = ", ".join(map(str, layouts))
+    rows = connection.fetch_all(
+        "SELECT table_number, revision, first_layout_revision FROM zapdb_schema_history"
+        f" WHERE tenant = {int(tenant)} AND table_number IN ({numbers})"
+        " AND event <> 'drop' ORDER BY revision"
+    )
+    for number, revision, layout in rows:
+        if as_number(revision) > layouts[as_number(number)]:
+            found[as_number(number)].append((as_number(revision), as_number(layout)))
+    return {
+        number: CurrentRevisions.of(layouts[number], entries).others
+        for number, entries in found.items()
+    }
+
+
+def _has_others(entry: RevisionEntry) -> bool:
+    """Whether a table had other layouts since it had that of an entry for the first time."""
+    return entry.first_layout_revision < entry.layout_revision
 
 
 def _as_entries(found: Iterable[Any]) -> Iterator[RevisionEntry]:

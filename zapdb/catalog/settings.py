@@ -138,7 +138,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             TABLES,
             ("none",),
             "How many records a second all workers of a job together may read, unless the job has "
-            "a bound of its own (`zapdb jobs throttle`). Rollbacks ignore it.",
+            "a bound of its own (`zapdb jobs throttle`).",
             IntegerRange(1, 1_000_000_000),
         ),
         Setting(
@@ -148,7 +148,7 @@ SETTINGS: Final[dict[str, Setting]] = {
             ("none",),
             "How many milliseconds a small query may take beside a job: its workers measure that, "
             "and slow down above it, unless the job has a ceiling of its own (`zapdb jobs "
-            "throttle`). Rollbacks ignore it.",
+            "throttle`).",
             IntegerRange(1, JOB_LATENCY_MS_MAX),
         ),
         Setting(

@@ -12,7 +12,7 @@ newest of them was stored, whatever has been stored or rolled back since.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
@@ -20,22 +20,24 @@ from typing import Any, Final, overload
 
 import cbor2
 import sqlalchemy as sa
-from msgspec import structs
 
 from zapdb.catalog import principal, rows
 from zapdb.catalog.cache import LoadedRows
 from zapdb.catalog.row_kinds import ChainState
 from zapdb.catalog.stored_schemas import StoredSchema, delete_schema, store_schema
 from zapdb.errors import CatalogChanged, CorruptCatalog
+from zapdb.limits import COMPILED_MAX
+from zapdb.memo import Memo
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
 from zapdb.migrations.directory import LockLine
+from zapdb.records import Conversion
 from zapdb.schema import Schema
 from zapdb.storage import Connection, Storage
-from zapdb.storage.cells import as_number, as_text, checked, reading
+from zapdb.storage.cells import as_number, as_text, as_word, checked, reading
 from zapdb.storage.fixed_tables import MIGRATIONS, has_word_sql
 from zapdb.values.json import dumps
 
-NO_MIGRATIONS: Final = ChainState(stored_end=0, newest_id=0, digest="", rolling_back=None)
+NO_MIGRATIONS: Final = ChainState(stored_end=0, newest_id=0, digest="")
 
 STORED = "stored"
 ROLLED_BACK = "rolled_back"
@@ -106,6 +108,22 @@ class StoredMigration:
 
 def source_hash(source: bytes) -> bytes:
     return hashlib.sha256(source).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class ChainPlace:
+    """A place in the tree of stored migrations: the number and the id of the newest migration that
+    is active there."""
+
+    position: int
+    migration: int
+
+    @classmethod
+    def on(cls, chain: Chain, position: int) -> ChainPlace:
+        """The place at a position of a chain of stored migrations; a chain that is shorter has
+        nothing there."""
+        is_there = chain.start < position <= chain.end
+        return cls(position, chain.at(position).id if is_there else 0)
 
 
 class StoredMigrations(Sequence[StoredMigration]):
@@ -211,6 +229,55 @@ class StoredChain(Chain):
         return read_chain(self.stored[len(known) :], before).migrations
 
 
+class StoredLines:
+    """The lines that lead to stored migrations, rolled back ones included: each is read once, when
+    something asks for it. Ids are identities, so a line never becomes another one."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lines = Memo[int, Chain](COMPILED_MAX)
+        self.programs = Memo[Hashable, Conversion](COMPILED_MAX)
+        """Programs from migrations that were rolled back."""
+
+    def find(self, place: ChainPlace, known: Chain) -> Chain:
+        """Return the chain that ends at a place, given another one that may have it; raises as
+        `list_line` does."""
+        if not place.migration:
+            return known.up_to(known.start)
+        if ChainPlace.on(known, place.position) == place:
+            return known.up_to(place.position)
+        read = partial(read_line, newest=place.migration, known=known)
+        return self._lines.get(place.migration, lambda: self._storage.read_now(read))
+
+
+def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
+    """Return the chain up to a stored migration that may be rolled back; raises `CatalogChanged` if
+    there is none with the id."""
+    mark = connection.storage.placeholder
+    found = connection.fetch_one(
+        f"SELECT digest FROM zapdb_migrations WHERE id = {mark}", (place.migration,)
+    )
+    if found is None:
+        raise _other_history()
+    state = ChainState(place.position, place.migration, as_text(found[0]))
+    return StoredChain(StoredMigrations(connection.storage, state), place.position)
+
+
+def is_rolled_back(connection: Connection, id: int) -> bool:
+    """Whether the migration with this id is beside the chain."""
+    mark = connection.storage.placeholder
+    found = connection.fetch_one(f"SELECT state FROM zapdb_migrations WHERE id = {mark}", (id,))
+    return found is not None and as_word(found[0], MIGRATIONS.c.state) == ROLLED_BACK
+
+
+def list_rolled_back(connection: Connection) -> set[int]:
+    """Return the ids of all migrations that are beside the chain."""
+    found = connection.fetch_all(
+        f"SELECT id FROM zapdb_migrations WHERE {has_word_sql(MIGRATIONS.c.state, ROLLED_BACK)}"
+    )
+    return {as_number(id) for (id,) in found}
+
+
 class CounterAllocator(NumberAllocator):
     """Draws numbers from the database's counters, in the transaction that stores the migration.
 
@@ -280,11 +347,15 @@ def list_line(
         if found:
             stored = [row for row in map(_verify, read.values()) if row.state == STORED]
             raise _missing(found[-1].number - 1, stored)
-        raise CatalogChanged(
-            "the database has other migrations than when its catalog was read",
-            hint="a backup was restored: run the operation again",
-        )
+        raise _other_history()
     return [*known[: places.get(at, -1) + 1], *reversed(found)]
+
+
+def _other_history() -> CatalogChanged:
+    return CatalogChanged(
+        "the database has other migrations than when its catalog was read",
+        hint="a backup was restored: run the operation again",
+    )
 
 
 def read_line(connection: Connection, newest: int, known: Chain | None = None) -> Chain:
@@ -458,16 +529,19 @@ def store(connection: Connection, migration: Migration, source: bytes) -> Migrat
         [*written.values()],
     )
     store_schema(connection, id, migration.before, migration.after)
-    rows.put(connection, ChainState(migration.number, id, migration.digest, None))
+    rows.put(connection, ChainState(migration.number, id, migration.digest))
     return replace(migration, id=id)
 
 
-def mark_rolled_back(connection: Connection, number: int) -> None:
-    """Remove the newest migration from the chain, inside a DDL transaction."""
-    delete_schema(connection, read_chain_state(connection).newest_id)
+def move_end_back(connection: Connection, number: int) -> None:
+    """Take the migrations above a number off the chain, inside a DDL transaction. They stay stored
+    beside it: tenants may still be there, and records have their revisions."""
+    is_above = sa.and_(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number > number)
+    for (id,) in connection.core_execute(sa.select(MIGRATIONS.c.id).where(is_above)):
+        delete_schema(connection, id)
     connection.core_execute(
         sa.update(MIGRATIONS)
-        .where(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number == number)
+        .where(is_above)
         .values(
             state=ROLLED_BACK,
             rolled_back_at=connection.storage.now_us(connection),
@@ -480,11 +554,4 @@ def mark_rolled_back(connection: Connection, number: int) -> None:
         .order_by(MIGRATIONS.c.number.desc())
         .limit(1)
     ).one_or_none()
-    end, id, digest = (0, 0, "") if newest is None else newest
-    rows.put(connection, ChainState(end, id, digest, None))
-
-
-def mark_rolling_back(connection: Connection, number: int) -> None:
-    """Mark a migration as being rolled back, inside a DDL transaction."""
-    state = read_chain_state(connection, lock=True)
-    rows.put(connection, structs.replace(state, rolling_back=number))
+    rows.put(connection, NO_MIGRATIONS if newest is None else ChainState(*newest))

@@ -21,7 +21,7 @@ def cluster_status_command(options: ServedDatabaseOptions, output: Output) -> No
     """Show the cluster level, the running releases, the tenants' positions, and waiting migrations.
 
     With `--json`: `{level, level_possible, level_policy, storage_version, storage_pending,
-    releases, nodes: {alive, expired}, stored, rolling_back, tenants: [{position, tenants}],
+    releases, nodes: {alive, expired}, stored, tenants: [{position, tenants}],
     waiting: [{number, label, waiting_for: [NODE]}], jobs: [{id, kind, table, state}], leases:
     [LEASE]}`. NODE and LEASE are as in `cluster nodes` and `cluster leases`. `waiting` are the
     stored migrations that are not active for every tenant, with the running processes whose files
@@ -52,8 +52,6 @@ def _write_status(status: ClusterOverview, output: Output) -> None:
         f"{one.position}: {format_count(one.tenants, 'tenant')}" for one in status.tenants
     )
     output.write(f"{format_count(status.stored, 'migration')} stored; at {positions}")
-    if status.rolling_back is not None:
-        output.write((f"rolling back {status.rolling_back:04}", "yellow"))
     for inactive in status.waiting:
         lacking = "; ".join(map(_show_node, inactive.waiting_for))
         said = f": not in the files of {lacking}" if lacking else ": in the files of all nodes"

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.connecting import ServedTenantOptions, TenantOptions
 from zapdb.cli.job_engine import Engine
@@ -85,7 +84,6 @@ def convert_run_command(
         engine.runner() as runner,
         options.opened() as (storage, catalog),
     ):
-        require_not_rolling_back(catalog)
         jobs = plan_jobs(
             storage, catalog.tenant, is_by_hand=True, retries_quarantined=retry_quarantined
         )

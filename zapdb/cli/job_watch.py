@@ -227,8 +227,7 @@ class _Watch:
         try:
             with self._storage.transaction(TransactionMode.READ) as connection:
                 catalog = load_tenant_catalog(connection, tenant, self._known)
-            if catalog.rolling_back is None:
-                catalog = apply_dataset_policies(self._storage, catalog, self._node)
+            catalog = apply_dataset_policies(self._storage, catalog, self._node)
             self._known = catalog
             self._tell_lagging(catalog)
             if self._blocked_until.get(tenant, float("inf")) <= time.monotonic():

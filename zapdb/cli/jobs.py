@@ -37,12 +37,12 @@ def jobs_list_command(
     With `--json`: `{jobs: [{id, kind, table, subject, error, target, state, is_running, priority,
     throttle, records, is_estimated, ranges, ranges_done, read, written, conflicts, quarantined,
     changed_at, changed_by, waits, findings}], lagging}`. `kind` is `index`, `convert`, `validate`,
-    `roll_back`, `verify`, `repair`, `import`, `export` or `mirror`; `subject` is the source of an
-    import, the target of an export or mirror, or what is repaired; `error` is what has ended the
-    last run of these four; a job that `is_running` is shown so, and its `state` is planned;
-    `is_estimated` says that `records` were found by a sample; `waits` says in words what a job
-    waits for, and `lagging` which migration is not active because processes lack its file, or null;
-    `changed_at` is in microseconds since 1970 UTC.
+    `verify`, `repair`, `import`, `export` or `mirror`; `subject` is the source of an import, the
+    target of an export or mirror, or what is repaired; `error` is what has ended the last run of
+    these four; a job that `is_running` is shown so, and its `state` is planned; `is_estimated` says
+    that `records` were found by a sample; `waits` says in words what a job waits for, and `lagging`
+    which migration is not active because processes lack its file, or null; `changed_at` is in
+    microseconds since 1970 UTC.
     """
     with options.control() as control:
         found = control.call(listing.list_jobs, every)
@@ -86,8 +86,6 @@ def show_throttle(throttle: JobThrottle) -> str:
 def jobs_pause_command(job: JobArgument, options: KeyedTenantOptions, output: Output) -> None:
     """Pause a job: its workers stop after their current batches, until you resume it.
 
-    The conversion of a rollback can be paused, too; writes stay refused meanwhile.
-
     With `--json`: `{id, state, seq}`; a process whose catalog cache has the seq sees the change.
     """
     _write(_change(options, listing.pause_job, job), ("paused ", "yellow"), output)
@@ -96,9 +94,9 @@ def jobs_pause_command(job: JobArgument, options: KeyedTenantOptions, output: Ou
 def jobs_resume_command(job: JobArgument, options: KeyedTenantOptions, output: Output) -> None:
     """Resume a paused job, where it stopped.
 
-    Background jobs, `convert watch`, a rollback, and the waiting process of an import, export or
-    mirror continue by themselves. If none of these runs, run the command of the job's kind: `zapdb
-    convert run`, `zapdb verify`, `zapdb import`.
+    Background jobs, `convert watch`, and the waiting process of an import, export or mirror
+    continue by themselves. If none of these runs, run the command of the job's kind: `zapdb convert
+    run`, `zapdb verify`, `zapdb import`.
 
     With `--json`: as for `pause`.
     """
@@ -110,7 +108,7 @@ def jobs_cancel_command(job: JobArgument, options: KeyedTenantOptions, output: O
 
     What it has done stays done. If its target is still needed, `zapdb convert run` plans it again.
     The process of an import, export or mirror ends; run again, imports and mirrors go on where they
-    stopped. The conversion of a rollback can't be cancelled.
+    stopped.
 
     With `--json`: as for `pause`.
     """
@@ -129,10 +127,10 @@ def jobs_priority_command(
 ) -> None:
     """Change the priority of a job.
 
-    By default, rollbacks have 900, indexes that are rebuilt 800, other indexes 600, validations
-    400, conversions 200, and verifications 100. Background jobs and `convert watch` look for the
-    most urgent job at once, `convert run` after its present job. Imports, exports and mirrors have
-    1,000; with less, they wait while a process works on a more urgent job.
+    By default, indexes that are rebuilt have 800, other indexes 600, validations 400, conversions
+    200, and verifications 100. Background jobs and `convert watch` look for the most urgent job at
+    once, `convert run` after its present job. Imports, exports and mirrors have 1,000; with less,
+    they wait while a process works on a more urgent job.
 
     With `--json`: as for `pause`.
     """

@@ -33,10 +33,10 @@ def migrate_status_command(
     Exit status 3 if a migration is pending, 1 if there is a conflict. With `--all-tenants`, also
     shows how many tenants are at each position, and which are behind.
 
-    With `--json`: `{position, pending, rolling_back, migrations: [{number, name, state}],
-    all_tenants}`. `pending` is a count; `rolling_back` is the number of a migration whose rollback
-    was interrupted, or null; `all_tenants` is null without `--all-tenants`, else `{tenants,
-    positions: {POSITION: COUNT}, behind: [{tenant, position}]}`.
+    With `--json`: `{position, pending, is_due, migrations: [{number, name, state}], all_tenants}`.
+    `pending` is a count; a tenant that `is_due` still has to follow a rollback; `all_tenants` is
+    null without `--all-tenants`, else `{tenants, positions: {POSITION: COUNT}, behind: [{tenant,
+    position}]}`.
     """
     directory = find_migrations(migrations)
     with options.control() as control:
@@ -45,17 +45,17 @@ def migrate_status_command(
         ("number", "name", "state"),
         [(f"{m.number:04d}", m.name, (m.state, _STYLES[m.state])) for m in found.migrations],
     )
-    if found.rolling_back is not None:
+    if found.is_due:
         output.write()
         output.write(
-            f"rolling back {found.rolling_back:04d} was interrupted: run `zapdb migrate rollback` "
-            "to finish it"
+            f"{found.position:04d} was rolled back, and is active for this tenant until it "
+            "follows: run `zapdb migrate up`"
         )
     if found.all_tenants is not None:
         _write_all_tenants(found.all_tenants, output)
     output.document(found)
     is_behind = found.all_tenants is not None and found.all_tenants.behind
-    is_pending = found.pending or found.rolling_back is not None or is_behind
+    is_pending = found.pending or found.is_due or is_behind
     return _report_conflicts(found, as_json=output.as_json) or (EXIT_PENDING if is_pending else 0)
 
 

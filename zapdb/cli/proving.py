@@ -10,6 +10,7 @@ import typer
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.file_comparison import compare_files
+from zapdb.activation.served_schema import require_not_due
 from zapdb.cli.configuration import MigrationsOption, find_migrations
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.output import Output, Part, format_count, report_error
@@ -89,8 +90,9 @@ def _try_records(
 
 def _pending(directory: Path, catalog: TenantCatalog) -> Sequence[Migration]:
     """Return the migrations that are not active yet, stored or not."""
-    files = compare_files(list_files(directory), catalog.stored, catalog.chain).pending
-    chain = resolve_files(files, catalog.chain, NumberAllocator.provisional())
+    require_not_due(catalog)
+    files = compare_files(list_files(directory), catalog.stored, catalog.stored_chain).pending
+    chain = resolve_files(files, catalog.stored_chain, NumberAllocator.provisional())
     return chain.after(catalog.position)
 
 

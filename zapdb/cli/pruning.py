@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from zapdb.activation import load_tenant_catalog
-from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.feed import read_seq
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.job_progress import run_jobs_here
@@ -38,7 +37,6 @@ def migrate_prune_archive_command(
     A process whose catalog cache has the seq sees the changes of the conversion.
     """
     with options.opened() as (storage, catalog):
-        require_not_rolling_back(catalog)
         with storage.transaction(TransactionMode.READ) as connection:
             catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
             archived = list_archived(connection, catalog)

@@ -130,7 +130,8 @@ def settings_profile_command(
     """Choose the profile: the values of settings that are not set.
 
     In `production`, open databases convert stale records in the background. In `development`, the
-    default, a record is converted when it is written, so that rolling back a migration stays cheap.
+    default, a record is converted when it is written, so that a rollback finds most records as they
+    were.
 
     With `--json`: as `settings set`.
     """

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from zapdb.activation.tenant_removal import remove_tenant
+from zapdb.activation.up import find_due
 from zapdb.catalog.feed import read_seq
 from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.tenants import find_tenant_row, list_tenants
@@ -32,13 +33,13 @@ def tenant_list_command(options: DatabaseOptions, output: Output) -> None:
         options.opened() as (storage, catalog),
         storage.transaction(TransactionMode.READ) as connection,
     ):
-        tenants = list_tenants(connection)
+        tenants, due = list_tenants(connection), {one.number for one in find_due(connection)}
     output.table(
         ("tenant", "position", "created", "by"),
         [
             (
                 (tenant.name, "bold"),
-                _show_position(tenant, catalog.chain.end),
+                _show_position(tenant, catalog.stored_chain.end, is_due=tenant.number in due),
                 f"{as_time(tenant.created_at):%Y-%m-%d %H:%M:%S}",
                 tenant.created_by,
             )
@@ -48,9 +49,11 @@ def tenant_list_command(options: DatabaseOptions, output: Output) -> None:
     output.document({"tenants": [_to_json(tenant) for tenant in tenants]})
 
 
-def _show_position(tenant: Tenant, end: int) -> str:
+def _show_position(tenant: Tenant, end: int, *, is_due: bool) -> str:
     if tenant.removing:
         return "being removed"
+    if is_due:
+        return f"{tenant.position:04d} (rolled back)"
     behind = end - tenant.position
     return f"{tenant.position:04d}" + (f" ({behind:,} behind)" if behind else "")
 

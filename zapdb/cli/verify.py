@@ -85,7 +85,8 @@ def verify_command(
         schemas_repaired = repair and _repair_schemas(storage, output, dry_run=dry_run)
         catalog = options.read_catalog(storage)
         if directory is not None:
-            compare_files(list_files(directory), catalog.stored, catalog.chain)
+            compare_files(list_files(directory), catalog.stored, catalog.stored_chain)
+        stored_count = len(catalog.stored)
         verification = Verification(storage, catalog, runner, output)
         reports = verification.run(anew=from_start)
         repairs: list[IndexRepair] | None = None
@@ -103,7 +104,7 @@ def verify_command(
     _write_blobs(blobs, output)
     status = EXIT_ERROR if problems else EXIT_PENDING if verification.held else 0
     if status == 0:
-        _write_intact(len(catalog.stored), output, compared=directory is not None)
+        _write_intact(stored_count, output, compared=directory is not None)
     elif problems:
         output.write((format_count(problems, "problem"), "bold red"))
     else:
@@ -111,7 +112,7 @@ def verify_command(
     output.document(
         {
             "ok": status == 0,
-            "migrations": len(catalog.stored),
+            "migrations": stored_count,
             "files_compared": directory is not None,
             "blobs": blobs,
             "tables": reports,

@@ -356,7 +356,7 @@ def list_key_ranges(target: Target, table: str) -> KeyRanges:
                 _key_to_json(descriptor.schema, one.lower),
                 _key_to_json(descriptor.schema, one.upper),
                 one.revision,
-                one.revision >= descriptor.layout_revision,
+                one.revision >= descriptor.current.since,
                 _show_key(descriptor.schema, one.lower),
                 _show_key(descriptor.schema, one.upper),
             )

@@ -109,8 +109,7 @@ class ClusterOverview:
     """The state of a cluster.
 
     `level_possible` is the level that all its processes and this release support; `stored` the
-    number of the newest stored migration, and `rolling_back` that of the one that is being rolled
-    back. `releases` has how many processes run each release.
+    number of the newest stored migration. `releases` has how many processes run each release.
     """
 
     level: int
@@ -121,7 +120,6 @@ class ClusterOverview:
     releases: Mapping[str, int]
     nodes: NodeCounts
     stored: int
-    rolling_back: int | None
     tenants: tuple[TenantsAtPosition, ...]
     waiting: tuple[WaitingMigration, ...]
     jobs: tuple[WaitingJob, ...]
@@ -144,7 +142,6 @@ def get_status(target: Target) -> ClusterOverview:
         releases=status.releases,
         nodes=NodeCounts(alive, len(status.nodes) - alive),
         stored=status.chain.stored_end,
-        rolling_back=status.chain.rolling_back,
         tenants=tuple(TenantsAtPosition(*pair) for pair in status.positions.items()),
         waiting=tuple(
             WaitingMigration(one.number, one.label, tuple(map(_describe_node, one.waiting_for)))

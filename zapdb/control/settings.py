@@ -132,9 +132,11 @@ def find_scope(target: Target, scope: SettingScope) -> Scope:
     """A scope by the numbers of what it names, as the newest stored schema has them, or, of a
     tenant, its active one."""
     catalog = target.catalog()
-    position = catalog.position if scope.of_tenant else catalog.chain.end
+    chain, position = catalog.stored_chain, catalog.stored_chain.end
+    if scope.of_tenant:
+        chain, position = catalog.chain, catalog.position
     return resolve_scope(
-        catalog.chain.schema_at(position),
+        chain.schema_at(position),
         catalog.tenant if scope.of_tenant else None,
         scope.table,
         scope.field,

@@ -18,7 +18,6 @@ from zapdb.activation.pinned_fingerprints import FingerprintMatch, find_fingerpr
 from zapdb.activation.preview import PreviewCatalog
 from zapdb.activation.sent_files import read_given
 from zapdb.activation.tenant_removal import Removed, remove_tenant
-from zapdb.activation.up import require_no_ongoing_rollback
 from zapdb.catalog import rows
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.cluster_status import NodeStatus, read_nodes
@@ -138,8 +137,7 @@ class DatabaseAdmin(Facet):
         one of them; without a table, those that this process can't use as they are.
 
         Meanwhile, queries do without them. If it is interrupted, `run_jobs` goes on. Raises
-        `DatasetMismatch` while other processes have other data, `RollbackInProgress` and
-        `UnknownName`.
+        `DatasetMismatch` while other processes have other data, and `UnknownName`.
         """
         self._storage.require_writable()
         planned = plan_reindexing(
@@ -215,8 +213,8 @@ class DatabaseAdmin(Facet):
         `seed`, or on all. While a small query beside it takes longer than `max_latency_ms`, or than
         the setting `job_max_latency_ms`, it slows down.
 
-        Raises `MigrationConflict`, `InvalidMigration`, `NotProven`, `RollbackInProgress`,
-        `UsageError`, and `ConcurrencyError` if the schema changes meanwhile.
+        Raises `MigrationConflict`, `InvalidMigration`, `NotProven`, `UsageError`, and
+        `ConcurrencyError` if the schema changes meanwhile.
         """
         directory = self._node_context.files.directory if migrations is None else Path(migrations)
         if directory is None:
@@ -232,7 +230,6 @@ class DatabaseAdmin(Facet):
             catalog = load_tenant_catalog(connection, self._tenant, known)
             row = rows.get(connection, Tenant, catalog.tenant)
         assert row is not None, "its catalog was loaded"
-        require_no_ongoing_rollback(catalog)
         chain = read_given(directory, catalog, prove=True).chain
         return rehearse_at_once(self._storage, row.name, catalog, chain, choice)
 
@@ -324,8 +321,7 @@ class DatabaseAdmin(Facet):
         Returns how many rows were deleted from each table of the database. A removal that was
         interrupted is finished by the next call. The files of its history store are deleted, too,
         unless another database may use them, of which this one is a copy: `history_left` has these.
-        Raises `UnknownName`, `UsageError` for the default tenant, `RollbackInProgress`, and
-        `HistoryUnreachable`.
+        Raises `UnknownName`, `UsageError` for the default tenant, and `HistoryUnreachable`.
         """
         removed = remove_tenant(self._storage, name, partial(delete_store_files, self._storage))
         self._opened.pop(name, None)  # the name is free for another tenant

@@ -81,8 +81,7 @@ class DatabaseChangeLog(Facet):
 
         They are deleted in short transactions that don't block writers. After an interruption, the
         next call continues. With `dry_run`, only returns what would be deleted. Raises
-        `UsageError`, and deletes nothing, if a follower has not read all of these changes; also
-        `RollbackInProgress`.
+        `UsageError`, and deletes nothing, if a follower has not read all of these changes.
         """
         return prune_changes(self._session, before, dry_run=dry_run)
 

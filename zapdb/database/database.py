@@ -141,7 +141,7 @@ class Database(Access):
             )
             catalog, _ = retry(CATALOG, prepare, on=CatalogChanged)
         check_pins(self._storage, catalog, self._node_context.pins)
-        if self._node is not None and catalog.chain_state.rolling_back is None:
+        if self._node is not None:
             catalog = apply_dataset_policies(self._storage, catalog, self._node)
             catalog = rebuild(self._storage, catalog)
         return Database(self._node_context, catalog, name, tuple(applied), shares=self)

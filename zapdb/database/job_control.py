@@ -22,7 +22,7 @@ from zapdb.tables.session import Session
 
 class DatabaseJobs(Facet):
     """The jobs of an open database, for its tenant: conversions, index builds, validations,
-    verifications, repairs, rollbacks, imports, exports and mirrors, of all processes.
+    verifications, repairs, imports, exports and mirrors, of all processes.
 
     `db.jobs` returns it. A job is named by its id, or by the beginning of it, such as `convert`.
     """
@@ -68,8 +68,7 @@ class DatabaseJobs(Facet):
     def cancel(self, job: str) -> Job:
         """Stop all workers of a job at once; what is done stays done.
 
-        If its target is still needed, `db.admin.run_jobs` plans it again. Raises `UsageError` for
-        the conversion of a rollback.
+        If its target is still needed, `db.admin.run_jobs` plans it again.
         """
         return cancel_job(self._storage, self._find(job))
 

@@ -67,13 +67,10 @@ class _Family:
 
 _LEVEL = _gauge("cluster_level", "The cluster level, which every process must support.")
 STORED_END = _gauge("stored_end", "The number of the newest stored migration.")
-ROLLBACK_IN_PROGRESS = _gauge(
-    "rollback_in_progress",
-    "Whether a migration is being rolled back; writes are refused while it is.",
-)
 _TENANTS = _gauge("tenants", "The number of tenants.")
 BEHIND = _gauge(
-    "tenants_behind", "The number of tenants whose position is below the newest stored migration."
+    "tenants_behind",
+    "The number of tenants for which another migration is active than the newest stored one.",
 )
 POSITION = _gauge(
     "tenant_position", "The number of the newest migration that is active for a tenant.", "tenant"
@@ -149,7 +146,6 @@ STORE_SECONDS = _gauge(
 FAMILIES: Final = (
     _LEVEL,
     STORED_END,
-    ROLLBACK_IN_PROGRESS,
     _TENANTS,
     BEHIND,
     POSITION,
@@ -208,10 +204,9 @@ def read_gauges(
 def _read(
     connection: Connection, catalog: TenantCatalog, cache_seq: int | None, count_records: bool
 ) -> Iterator[Gauge]:
-    seq, end = read_seq(connection), catalog.chain.end
+    seq, end = read_seq(connection), catalog.stored_chain.end
     yield _LEVEL.of(read_level(connection))
     yield STORED_END.of(end)
-    yield ROLLBACK_IN_PROGRESS.of(catalog.chain_state.rolling_back is not None)
     yield SEQ.of(seq)
     yield HORIZON.of(read_horizon(connection))
     if cache_seq is not None:
@@ -219,7 +214,8 @@ def _read(
         yield CACHE_LAG.of(max(0, count_of(seq) - count_of(cache_seq)))
     tenants = sorted(list_tenants(connection), key=lambda tenant: (tenant.position, tenant.number))
     yield _TENANTS.of(len(tenants))
-    yield BEHIND.of(sum(tenant.position < end for tenant in tenants))
+    newest = catalog.chain_state.newest_id
+    yield BEHIND.of(sum(tenant.migration != newest for tenant in tenants))
     named = tenants[:METRICS_TENANTS_MAX]
     yield POSITION.each(((tenant.name,), tenant.position) for tenant in named)
     yield from _read_cluster(connection)

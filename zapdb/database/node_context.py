@@ -21,14 +21,17 @@ from zapdb.activation import (
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.pinned_fingerprints import NO_PINS, Pins
 from zapdb.activation.preview import Preview, PreviewCatalog, has_no_table
-from zapdb.activation.served_schema import require_active, require_served
+from zapdb.activation.served_schema import (
+    require_active,
+    require_same_line,
+    require_served,
+)
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.activation.up import (
     AppliedMigration,
     await_activation,
     catch_up,
     migrate_up,
-    require_no_ongoing_rollback,
 )
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.level import check_level
@@ -39,7 +42,6 @@ from zapdb.errors import (
     ActivationPending,
     CatalogChanged,
     PendingMigrations,
-    RollbackInProgress,
     SchemaChangesRefused,
     UsageError,
 )
@@ -147,30 +149,27 @@ def prepare_tenant(
     number. The files are not compared again with the chain of `known`, which they agreed with.
     Without `wait_seconds`, a setting says how long it waits for other processes.
 
-    While a migration is being rolled back, nothing is activated. Raises `RollbackInProgress` if an
-    activation is needed, or if the files contain that migration: the process's node would keep it
-    in use. Raises `CatalogChanged` if the function must be called again, with the catalog read
-    anew.
+    Raises `CatalogChanged` if the function must be called again, with the catalog read anew.
     """
     served_position = files.served_position or 0
     catalog = load_checked(storage, tenant, known)
-    if files.end >= (catalog.chain_state.rolling_back or files.end + 1):
-        require_no_ongoing_rollback(catalog)
     pending: tuple[MigrationFile, ...] = ()
     if known is None or catalog.stored is not known.stored:
-        pending = compare_files(files.migrations, catalog.stored, catalog.chain).pending
+        pending = compare_files(files.migrations, catalog.stored, catalog.stored_chain).pending
     if pending and files.apply == "auto":
         assert files.directory is not None
         with suppress(ActivationPending):  # waited for below, if it is needed
             applied.extend(migrate_up(storage, tenant, files.directory))
         raise changed_while_opening(storage)
-    if pending and served_position > catalog.chain.end:
+    if pending and served_position > catalog.stored_chain.end:
         raise _pending(pending[0].label, len(pending), storage)
-    if catalog.position < catalog.chain.end and catalog.chain_state.rolling_back is None:
-        # If that is refused, the tenant keeps its position, which may be enough.
-        with suppress(SchemaChangesRefused, RollbackInProgress):
+    if catalog.migration != catalog.chain_state.newest_id:
+        # If that is refused, the tenant stays where it is, which may be enough.
+        with suppress(SchemaChangesRefused):
             applied.extend(catch_up(storage, tenant, known=catalog)[0])
         catalog = load_checked(storage, tenant, catalog)
+    if catalog.is_due:
+        require_same_line(catalog, served_position)
     if catalog.position < served_position:
         if wait_seconds is None:
             settings = read_settings(storage.connection(), tenant)
@@ -182,8 +181,9 @@ def prepare_tenant(
         require_served(catalog, files.served_position, settings.get("served_window"))
     if not pending:
         return catalog, {}
-    resolved = resolve_files(pending, catalog.chain, NumberAllocator.provisional())
-    return catalog, {m.number: m.digest for m in resolved.after(catalog.chain.end)}
+    chain = catalog.stored_chain
+    resolved = resolve_files(pending, chain, NumberAllocator.provisional())
+    return catalog, {m.number: m.digest for m in resolved.after(chain.end)}
 
 
 def changed_while_opening(storage: Storage) -> CatalogChanged:
@@ -204,10 +204,11 @@ def prepare_tenant_read_only(
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
         settings = read_settings(connection, tenant)
-    pending = compare_files(files.migrations, catalog.stored, catalog.chain).pending
+    pending = compare_files(files.migrations, catalog.stored, catalog.stored_chain).pending
     if files.served_position is not None:
-        if files.served_position > catalog.chain.end:
+        if files.served_position > catalog.stored_chain.end:
             raise _pending(pending[0].label, len(pending), storage)
+        require_same_line(catalog, files.served_position)
         require_active(catalog, files.served_position)
         require_served(catalog, files.served_position, settings.get("served_window"))
     return catalog
@@ -216,13 +217,11 @@ def prepare_tenant_read_only(
 def prepare_tenant_for_preview(
     storage: Storage, tenant: int, known: TenantCatalog | None = None
 ) -> TenantCatalog:
-    """Return the active tenant catalog, over which files are laid; raises `RollbackInProgress`."""
+    """Return the active tenant catalog, over which files are laid."""
     active = known.active if isinstance(known, PreviewCatalog) else known
     with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
-        catalog = load_tenant_catalog(connection, tenant, active)
-    require_no_ongoing_rollback(catalog)
-    return catalog
+        return load_tenant_catalog(connection, tenant, active)
 
 
 def load_checked(

@@ -83,11 +83,6 @@ def open(
     Without `migrations`, the application always sees the active schema: for tools and prompts,
     whose code does not depend on one schema.
 
-    During a rollback, or after one was interrupted, processes whose files end before the migration
-    can open the database and read; their writes raise `RollbackInProgress` until the rollback is
-    finished. If the files contain the migration, opening raises that error, unless with
-    `read_only`.
-
     `pin` maps names of tables to the fingerprint that the program was built for. A table that never
     had the fingerprint is refused, and so is one whose present schema is not made by the files;
     without files, only the pinned schema is accepted. If the table gets an unknown schema while the
@@ -118,7 +113,7 @@ def open(
     add bind nothing yet. A preview has no past.
 
     Raises `MigrationConflict` if a file differs from the stored migration, `InvalidMigration`,
-    `NotProven`, `PendingMigrations`, `RollbackInProgress`, `ActivationPending` after
+    `NotProven`, `PendingMigrations`, `ActivationPending` after
     `wait_seconds`, `ServedSchemaUnavailable`, `FingerprintUnknown`, `UnknownName` for a tenant,
     `CorruptCatalog`, `NotZapdb`, `NewerStorageVersion`, `IncompatibleVersion` and `ModelsMismatch`.
     """
@@ -210,14 +205,13 @@ def _open_as_node(
     )
     try:
         current = load_checked(storage, catalog.tenant, catalog)
-        if (current.chain_state, current.position) != (catalog.chain_state, catalog.position):
+        if (current.chain_state, current.place) != (catalog.chain_state, catalog.place):
             raise changed_while_opening(storage)
         check_pins(storage, current, opening.pins)
-        if current.chain_state.rolling_back is None:
-            current = apply_dataset_policies(storage, current, node)
-            sweep_retired(storage)
-            if list_rebuilds(current):
-                current = _rebuild_alive(storage, current, node)
+        current = apply_dataset_policies(storage, current, node)
+        sweep_retired(storage)
+        if list_rebuilds(current):
+            current = _rebuild_alive(storage, current, node)
         return opening.make(node, current, applied)
     except BaseException:
         with suppress(ZapdbError):

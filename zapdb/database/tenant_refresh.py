@@ -3,9 +3,9 @@
 It runs jobs by itself if the setting `convert` allows it (rule 14); indexes whose collation or time
 zone data changed are rebuilt even if it does not. They begin when the database is opened, when the
 tenant's schema changes, and when a job is resumed or its window opens. When the database is closed,
-the setting changes, or a rollback begins, they end after their present batch. A change of the
-schema or of a priority interrupts them, and the most urgent job continues first. Several processes
-share a job range by range.
+or the setting changes, they end after their present batch. A change of the schema or of a priority
+interrupts them, and the most urgent job continues first. Several processes share a job range by
+range.
 """
 
 from __future__ import annotations

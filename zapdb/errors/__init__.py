@@ -63,7 +63,6 @@
     │   ├── GateTimeout (TimeoutError)     a schema change could not get the gate
     │   ├── LeaseLost                      another process took over, or this one was evicted
     │   ├── LeaseHeld                      another process holds the lease
-    │   ├── RollbackInProgress             writes are refused until a rollback is finished
     │   ├── CatalogBehind (TimeoutError)   this process's catalog cache lacks a change
     │   ├── CatalogRestored                the catalog never had a seq: a backup was restored
     │   ├── CatalogChangesPurged           the catalog's changes since a seq are not kept
@@ -167,7 +166,6 @@ from zapdb.errors.running_errors import (
     NotAllowed,
     NotAuthenticated,
     RequestTooLarge,
-    RollbackInProgress,
     ServiceBusy,
     ServiceError,
     ServiceUnreachable,
@@ -267,7 +265,6 @@ __all__ = [
     "RecordNotFound",
     "ReferenceViolation",
     "RequestTooLarge",
-    "RollbackInProgress",
     "RollbackNotProven",
     "SchemaChangesRefused",
     "SequenceExhausted",

@@ -22,11 +22,6 @@ class LeaseHeld(ConcurrencyError):
     code = "concurrency.lease_held"
 
 
-class RollbackInProgress(ConcurrencyError):
-    code = "concurrency.rollback_in_progress"
-    rpc_status = "UNAVAILABLE"
-
-
 class CatalogBehind(ConcurrencyError, TimeoutError):
     code = "concurrency.catalog_behind"
 

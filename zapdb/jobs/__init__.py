@@ -1,4 +1,4 @@
-"""Jobs: conversion, index builds, validation, rollbacks; verification and the sweep.
+"""Jobs: conversion, index builds, validation; verification and the sweep.
 
 Here are the names for jobs as rows. What does their work has modules of its own, which a process
 that only shows jobs does not import.

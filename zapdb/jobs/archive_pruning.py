@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.retired_tables import delete_records
 from zapdb.catalog.schema_events import append_archive_events
 from zapdb.errors import ConcurrencyError, UsageError
-from zapdb.records import encode_prefix
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.archives import count_archives, delete_archives
 
@@ -44,8 +42,6 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
         if not kept:
             return 0
         catalog = load_tenant_catalog(connection, tenant)
-        if catalog.rolling_back is not None:
-            return 0
         unused = {
             table.number: cells
             for table in (descriptor.schema for descriptor in catalog.tables.values())
@@ -62,9 +58,8 @@ def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bo
     descriptor = catalog.tables[table]
     records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
     sql = f"SELECT 1 FROM {records.name} WHERE tenant = {records.tenant}"
-    prefix = encode_prefix(descriptor.layout_revision)
-    sql += f" AND value < {connection.storage.placeholder} LIMIT 1"
-    return connection.fetch_one(sql, (prefix,)) is not None
+    condition, parameters = descriptor.current.stale_sql(connection.storage.placeholder)
+    return connection.fetch_one(f"{sql} AND {condition} LIMIT 1", parameters) is not None
 
 
 def _delete(tenant: int, cells: Mapping[int, Collection[int]], begin: _Begin) -> int:
@@ -108,7 +103,6 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     """
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
-        require_not_rolling_back(catalog)
         schema = catalog.chain.schema_at(catalog.position)
         for table in schema:
             if table.archived and _has_stale(connection, catalog, table.name):
@@ -144,8 +138,7 @@ def _begin_deleting(
     migration has an id of its own, also where it was rolled back and stored again."""
     with storage.transaction(mode) as connection:
         now = load_tenant_catalog(connection, catalog.tenant, catalog)
-        is_same = (now.position, now.chain_state) == (catalog.position, catalog.chain_state)
-        if not is_same or now.rolling_back is not None:
+        if (now.place, now.chain_state) != (catalog.place, catalog.chain_state):
             raise ConcurrencyError(
                 "the schema changed while archived values were deleted",
                 position=now.position,

@@ -11,7 +11,7 @@ Writers do not wait for a sweep, and a sweep never deletes a blob that they need
   or neither. A blob that is being written is not in the slice.
 - A blob that no record of the snapshot owns can't be owned later. Only records, and the change log
   with their earlier versions, contain its id. A writer takes ids only from the version that it
-  replaces, which it locks, compares or reads serializably; so do conversions and rollbacks.
+  replaces, which it locks, compares or reads serializably; so do conversions.
 - The database keeps the blobs that an older snapshot still reads.
 
 The age is an additional margin for clocks that differ, and for readers that have read a record and

@@ -77,7 +77,7 @@ def cancel_job(storage: Storage, job_id: str) -> Job:
     """Stop the workers of a job at once; a batch that is not committed yet is undone.
 
     What is done stays done. If the target is still needed, a run that is started by hand plans the
-    job again. Raises `UsageError` for the conversion of a rollback.
+    job again.
     """
     return _change(storage, job_id, _cancel)
 
@@ -118,15 +118,7 @@ def _move(job: Job, *, to: JobState, states: tuple[JobState, ...]) -> Job:
 
 
 def _cancel(job: Job) -> Job:
-    if type_of(_alive(job)).is_rollback:
-        raise UsageError(
-            "the conversion of a rollback can't be cancelled",
-            job=job.id,
-            table=job.table_name,
-            hint="let it finish (`zapdb migrate rollback` continues it), and apply the migration "
-            "again with `zapdb migrate up`; or pause it with `zapdb jobs pause`",
-        )
-    return structs.replace(job, state="cancelled")
+    return structs.replace(_alive(job), state="cancelled")
 
 
 def _change(storage: Storage, job_id: str, change: Callable[[Job], Job]) -> Job:

@@ -16,7 +16,6 @@ from typing import Final
 from msgspec import structs
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog import rows
 from zapdb.catalog.row_kinds import Job
 from zapdb.errors import ConcurrencyError, ExecutorMismatch, ZapdbError
@@ -57,7 +56,6 @@ def estimate_jobs(storage: Storage, tenant: int) -> list[JobEstimate]:
     """Return what `plan_jobs` would plan, the most urgent first; nothing is changed."""
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
-        require_not_rolling_back(catalog)
         found = [rows.get(connection, Job, job.id) or job for job in list_needed_jobs(catalog)]
         left = {
             job.id: _count_left(connection, catalog, job) for job in found if job.state != "done"

@@ -18,7 +18,6 @@ from functools import partial
 
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.datasets import needs_rebuilding, restart_indexes
-from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.row_kinds import Job
 from zapdb.errors import UnknownName, UsageError, ZapdbError
@@ -93,10 +92,8 @@ def plan_reindexing(
     """Begin the builds of indexes again, and plan their jobs.
 
     Without a table, those that this process can't use as they are; else all of the table, or one.
-    Raises `DatasetMismatch` while processes other than `node` have other data, `RollbackInProgress`
-    and `UnknownName`.
+    Raises `DatasetMismatch` while processes other than `node` have other data, and `UnknownName`.
     """
-    require_not_rolling_back(catalog)
     found = restart_indexes(storage, catalog, _choose(catalog, table, index), node)
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)

@@ -13,11 +13,11 @@ from typing import Final
 from msgspec import structs
 
 from zapdb.activation import IndexDescriptor, TableDescriptor, TenantCatalog
-from zapdb.activation.rollback import TableRollback
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.range_revisions import read_table_revisions
 from zapdb.catalog.row_kinds import ConstraintRow, IndexRow, Job, JobKind, Tenant, row_key
 from zapdb.catalog.schema_history import list_stale_layouts
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.datasets import Dependency, dataset_of
 from zapdb.errors import CatalogChanged
 from zapdb.jobs.job import OPEN_STATES, list_jobs, plan_job, supersede_job
@@ -70,8 +70,6 @@ def _plan_jobs(
 ) -> list[Job]:
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_job_catalog(connection, tenant, known)
-    if catalog.rolling_back is not None:
-        return []
     needed = list_needed_jobs(catalog)
     superseded = _supersede_all_but(storage, catalog, {job.id for job in needed})
     planned = [
@@ -88,7 +86,7 @@ def plan_blocked_again(storage: Storage, tenant: int, known: TenantCatalog | Non
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_job_catalog(connection, tenant, known)
         blocked = [job for job in list_jobs(connection, tenant) if is_blocked(job)]
-    for job in blocked if catalog.rolling_back is None else ():
+    for job in blocked:
         plan_job(storage, job, _entries_of(storage, catalog, job), is_by_hand=True)
 
 
@@ -146,12 +144,12 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
             catalog,
             descriptor,
             "convert",
-            descriptor.layout_revision,
-            descriptor.origins[descriptor.layout_revision],
+            descriptor.current.since,
+            _find_position(catalog, descriptor),
             {},
         )
         for descriptor in catalog.tables.values()
-        if descriptor.layout_revision > min(descriptor.layouts)
+        if descriptor.current.since > min(descriptor.layouts)
     ]
     needed += [
         _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
@@ -159,6 +157,13 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
         if descriptor.unvalidated
     ]
     return needed
+
+
+def _find_position(catalog: TenantCatalog, descriptor: TableDescriptor) -> int:
+    """The position of the chain since which a table has the layout of now; the tenant's, if that
+    was on another line."""
+    origin = descriptor.origins[descriptor.current.since]
+    return origin.position if catalog.is_on_chain(origin) else catalog.position
 
 
 def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
@@ -187,16 +192,6 @@ def _supersede_all_but(storage: Storage, catalog: TenantCatalog, needed: set[str
         for job in unwanted:
             supersede_job(connection, job)
     return unwanted
-
-
-def plan_table_rollback(storage: Storage, catalog: TenantCatalog, rollback: TableRollback) -> Job:
-    """Return the job that converts a table's records back, for the running rollback.
-
-    Records that could not be read are tried again.
-    """
-    target, descriptor = rollback.revision or 0, rollback.descriptor
-    job = _new_job(catalog, descriptor, "roll_back", target, catalog.position, {})
-    return plan_job(storage, job, retries_quarantined=True)
 
 
 def _new_job(
@@ -248,12 +243,16 @@ def find_needy_tenants(connection: Connection, cache: CatalogCache, chain: Chain
     found |= {job.tenant for job in cache.list(Job) if job.state == "planned"}
     found |= {row.tenant for row in cache.list(ConstraintRow) if row.state == "unvalidated"}
     found |= {row.tenant for row in cache.list(IndexRow) if _is_needy(row, dependencies)}
-    return found
+    return found | {one.number for one in cache.list(Tenant) if not _is_on_chain(one, chain)}
+
+
+def _is_on_chain(tenant: Tenant, chain: Chain) -> bool:
+    return ChainPlace(tenant.position, tenant.migration) == ChainPlace.on(chain, tenant.position)
 
 
 def list_dependencies(cache: CatalogCache, chain: Chain) -> Dependencies:
     """Return what the indexes at the tenants' positions depend on."""
-    positions = {tenant.position for tenant in cache.list(Tenant)}
+    positions = {one.position for one in cache.list(Tenant) if _is_on_chain(one, chain)}
     return {
         index.number: table.datasets_of(index)
         for position in sorted(positions)
@@ -283,8 +282,8 @@ def _list_unconverted(connection: Connection, cache: CatalogCache, chain: Chain)
         and job.chain == digest_chain(chain, job.position)
     }
     known = read_table_revisions(connection)
-    for tenant, table, layout_revision in list_stale_layouts(connection):
-        if known.get((tenant, table), 0) >= layout_revision:
+    for tenant, table, since in list_stale_layouts(connection):
+        if known.get((tenant, table), 0) >= since:
             continue
-        if row_key(tenant, table, layout_revision) not in done:
+        if row_key(tenant, table, since) not in done:
             yield tenant

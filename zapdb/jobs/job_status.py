@@ -24,6 +24,7 @@ from zapdb.jobs.work import Superseded
 from zapdb.jobs.work_loading import make_work
 from zapdb.limits import VIOLATIONS_SHOWN_MAX
 from zapdb.migrations import Migration
+from zapdb.migrations.chain import find_parting
 from zapdb.records import group_by_revision
 from zapdb.records.derivation import inputs_of
 from zapdb.schema import Schema, TableSchema
@@ -64,7 +65,7 @@ def _read_table_status(
     return TableStatus(
         descriptor.schema.name,
         sum(by_revision.values()),
-        sum(count for found, count in by_revision.items() if found < descriptor.layout_revision),
+        sum(count for found, count in by_revision.items() if not descriptor.current.has(found)),
         descriptor.revision,
         descriptor.layout_revision,
         by_revision,
@@ -205,7 +206,8 @@ class RollbackStep:
 
 def preview_rollback(connection: Connection, catalog: TenantCatalog, to: int) -> list[RollbackStep]:
     """What rolling back everything above `to` does, newest first, in a READ transaction."""
-    migrations = tuple(reversed(catalog.chain.after(to)))
+    chain = catalog.stored_chain
+    migrations = tuple(reversed(chain.after(to)))
     reached = dict.fromkeys((m.number for m in migrations), 0)
     losses: dict[int, dict[str, TableRollbackPreview]] = {m.number: {} for m in migrations}
     for tenant in list_tenants(connection):
@@ -243,11 +245,13 @@ def _is_lossy(migration: Migration) -> bool:
 def _count_by_origin(
     connection: Connection, catalog: TenantCatalog, descriptor: TableDescriptor
 ) -> dict[int, int]:
-    """How many records have the layout of each position on the chain."""
+    """How many records have the layout of each position on the chain; of a migration that was
+    rolled back, of where the chain leaves its line."""
     found: dict[int, int] = {}
     counts = count_by_revision(connection, catalog, descriptor.schema.number)
     for revision, count in counts.items():
-        origin = descriptor.origins.get(revision, 0)
+        place = descriptor.origins.get(revision)
+        origin = 0 if place is None else find_parting(catalog.line_to(place), catalog.chain)
         found[origin] = found.get(origin, 0) + count
     return found
 
@@ -269,7 +273,7 @@ def _find_loss(
     fields = tuple(f.name for f in table.fields if f.number not in used)
     held = {index.number for index in old.indexes}
     indexes = tuple(index.name for index in table.indexes if index.number not in held)
-    if table.cells == old.cells:
+    if table.layout == old.layout:
         return TableRollbackPreview(table.name, "kept", 0, fields, indexes)
     records = sum(count for origin, count in by_origin.items() if origin >= number)
     return TableRollbackPreview(table.name, "converted", records, fields, indexes)

@@ -41,9 +41,6 @@ class JobType:
     goes_on: str = "goes on where it stopped"
     counts: Literal["record", "row"] = "record"
     """What its progress counts."""
-    is_rollback: bool = False
-    """It is part of a rollback: it goes on while one is under way, with dropped tables too, can't
-    be cancelled, and obeys no settings, since application writes wait for it."""
     rewrites_records: bool = False
     """Records of an earlier revision are its work: how many are left is counted."""
     skips_current: bool = False
@@ -97,15 +94,7 @@ def _named_by_subject(doing: str, done: str) -> Callable[[TenantCatalog, Job], J
 
 
 JOB_TYPES: Final[dict[JobKind, JobType]] = {
-    # Writes wait for a rollback, queries wait for an index, stale records only cost time.
-    "roll_back": JobType(
-        priority=900,
-        command="zapdb migrate rollback",
-        name=_named_by_table("rolling back", "rolled back"),
-        needed=True,
-        is_rollback=True,
-        rewrites_records=True,
-    ),
+    # Queries wait for an index, stale records only cost time.
     "index": JobType(priority=600, command=CONVERT, name=_name_index, needed=True),
     "validate": JobType(
         priority=400,

@@ -18,12 +18,13 @@ from functools import partial
 from typing import Final, Literal
 
 from zapdb.activation import TenantCatalog
-from zapdb.activation.activate import keeps_entries
+from zapdb.activation.activate import find_kept
 from zapdb.catalog.cluster import nodes
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.jobs.estimate import may_write_soon, try_out
 from zapdb.jobs.sampling import draw_places, read_places
 from zapdb.migrations import Chain, Migration
+from zapdb.migrations.chain import plan_between, program_between
 from zapdb.records import CANNOT_BE_READ, Attachments, decode_prefix, encode_prefix
 from zapdb.records.derivation import inputs_of, restored_in
 from zapdb.schema import TableSchema
@@ -101,9 +102,9 @@ def make_migration_plan(
 ) -> MigrationPlan:
     """Return the plan to migrate a tenant from the tenant catalog's position to the end of the
     chain."""
-    pending, samples = chain.after(catalog.position), dict[str, _Sample]()
+    pending, samples = chain.after(catalog.find_parting(chain)), dict[str, _Sample]()
     with storage.transaction(TransactionMode.READ) as connection:
-        before, after = chain.schema_at(catalog.position), chain.schema_at(chain.end)
+        before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(chain.end)
         tables = [
             _plan_table(connection, catalog, chain, table, sample, samples)
             for table in after
@@ -157,40 +158,38 @@ def _plan_table(
     sample: int,
     samples: dict[str, _Sample],
 ) -> TablePlan:
-    before = chain.schema_at(catalog.position)
+    before = catalog.chain.schema_at(catalog.position)
     old, kept = before.table_numbered(table.number), before.table_active_or_archived(table.number)
     if kept is None:
         return TablePlan(table.name, "created", 0, 0, (), None)
     records = _count(connection, catalog, table)
-    built = tuple(
-        index.name
-        for index in table.indexes
-        if old is None or not keeps_entries(chain, old, table, index, catalog.position, chain.end)
-    )
+    active = catalog.chain.up_to(catalog.position)
+    held = find_kept(old, table, active, chain)
+    built = tuple(index.name for index in table.indexes if index.number not in held)
     action: TableAction = "restored" if old is None else "changed"
-    loss = ServedSchemaLoss() if old is None else find_loss(chain, old, catalog.position, chain.end)
-    if kept.cells == table.cells:
+    loss = ServedSchemaLoss() if old is None else find_loss(old, active, chain)
+    if kept.layout == table.layout:
         return TablePlan(table.name, action, records, 0, built, None, loss)
     seconds = None
     if old is not None and records:
         # The fields that the migrations archive are archived while the sample is written.
-        known = replace(catalog, chain=chain)
+        known = catalog if catalog.is_due else replace(catalog, chain=chain)
         bound = BoundTable(connection.storage, known, catalog.tables[old.name])
         taken = samples[table.name] = _Sample(bound, chain)
         seconds = taken.convert(connection, records, sample)
     return TablePlan(table.name, action, records, records, built, seconds, loss)
 
 
-def find_loss(chain: Chain, old: TableSchema, source: int, target: int) -> ServedSchemaLoss:
-    """Return what a process loses that is served a table's schema at `source` when `target` is
-    active.
+def find_loss(old: TableSchema, source: Chain, target: Chain) -> ServedSchemaLoss:
+    """Return what a process loses that is served a table's schema at the end of `source` when that
+    of `target` is active.
 
     A field's writes are not stored if no field and no archived value at `target` is made of it. A
     field is declared if the conversion back makes it neither of such fields nor of archived values.
     """
     there, back = (
-        chain.conversion_plan(old.number, source, target),
-        chain.conversion_plan(old.number, target, source),
+        plan_between(source, target, old.number),
+        plan_between(target, source, old.number),
     )
     declared, dropped_writes = [], []
     for field in old.value_fields:
@@ -223,9 +222,8 @@ class _Sample:
 
     def __init__(self, bound: BoundTable, chain: Chain) -> None:
         self._bound = bound
-        self._program = chain.program(
-            bound.schema.number, bound.catalog.position, chain.end, bound.catalog.zones
-        )
+        active, zones = bound.catalog.chain.up_to(bound.catalog.position), bound.catalog.zones
+        self._program, _ = program_between(active, chain, bound.schema.number, zones)
         self._prefix = encode_prefix(bound.descriptor.revision + 1)
         self._keys = list[bytes]()
 

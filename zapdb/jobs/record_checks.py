@@ -65,7 +65,7 @@ class RecordChecks(ABC):
         self.catalog = catalog
         self.table = table
         self.records = RecordStatements(storage, table, catalog.tenant)
-        self.archives = ArchiveStatements(self.records, catalog.chain.archived_fields(table))
+        self.archives = ArchiveStatements(self.records, catalog.archived_fields(table))
         self._blobs = BlobStatements(storage)
         self._owned: OwnedBlobs | None = None
         self._types: dict[int, list[ValueType]] | None = None
@@ -155,7 +155,7 @@ class RecordChecks(ABC):
 
     def _check_archives(self, connection: Connection, keys: Sequence[bytes]) -> Problems:
         problems: Problems = []
-        fields = self.catalog.chain.archived_fields(self.table)
+        fields = self.catalog.archived_fields(self.table)
         for key, values in self.archives.load_many(connection, keys).items():
             for cell, encoded in values.items():
                 name = fields[cell].name if cell in fields else f"cell {cell}"

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.preview import catalog_at
+from zapdb.activation.served_schema import require_not_due
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.catalog.cluster.level import level_of, read_level, require_reachable
 from zapdb.catalog.cluster.nodes import find_reachable_position
@@ -212,13 +213,15 @@ def rehearse_migrations(
     """Rehearse what leads a tenant from the tenant catalog's position to the end of the chain;
     yields how far it is.
 
-    Raises `ConcurrencyError` if the tenant gets another schema meanwhile.
+    Raises `ConcurrencyError` if the tenant gets another schema meanwhile, and `PendingMigrations`
+    if it has yet to follow a rollback.
     """
+    require_not_due(catalog)
     pending, tables = chain.after(catalog.position), list[RehearsedTable]()
     with storage.transaction(TransactionMode.READ) as connection:
         processes = tuple(list_processes(connection, pending))
         obstacles = tuple(_find_obstacles(connection, catalog, chain))
-        needed = level_of(chain.after(catalog.chain.end))
+        needed = level_of(chain.after(catalog.stored_chain.end))
         raised = needed if pending and read_level(connection) < needed else None
     if pending:
         plan = make_migration_plan(storage, catalog, chain, SAMPLE_RECORDS)
@@ -271,7 +274,7 @@ def _find_obstacles(
     connection: Connection, catalog: TenantCatalog, chain: Chain
 ) -> Iterator[ZapdbError]:
     """The errors that `zapdb migrate up` would end with, whatever the records are."""
-    added = chain.after(catalog.chain.end)
+    added = chain.after(catalog.stored_chain.end)
     if chain.end == catalog.position:
         return
     try:
@@ -400,7 +403,7 @@ class _TableRun:
         if is_catalog_unchanged(connection, self._known):
             return
         before, now = self._known, load_tenant_catalog(connection, self._known.tenant, self._known)
-        if (now.position, now.chain_state) != (before.position, before.chain_state):
+        if (now.place, now.chain_state) != (before.place, before.chain_state):
             raise ConcurrencyError(
                 "the schema has changed while the migrations were rehearsed",
                 before=before.position,

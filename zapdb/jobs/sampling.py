@@ -105,7 +105,7 @@ class RecordTrial:
         self._bound = bound
         self._attachments = bound.make_attachments()
         self._memory = MemoryBlobs(lambda blob: self._attachments.load(blob))
-        self._archived = bound.catalog.chain.archived_fields(bound.schema.number)
+        self._archived = bound.catalog.archived_fields(bound.schema.number)
         number, zones = bound.schema.number, bound.catalog.zones
         self._round_trips = [
             RoundTrip(migration, number, zones, self._memory, is_private=True)

@@ -90,9 +90,9 @@ def verify_tenant(storage: Storage, tenant: int) -> list[TableReport]:
 def check_migrations(connection: Connection, catalog: TenantCatalog) -> None:
     """Raise unless every stored migration can be activated and rolled back, and zapdb_schemas is
     what they make."""
-    for migration in catalog.chain.migrations:
+    for migration in catalog.stored_chain.migrations:
         migration.check()
-    check_schemas(connection, pair_stored(catalog.stored, catalog.chain))
+    check_schemas(connection, pair_stored(catalog.stored, catalog.stored_chain))
 
 
 def _verify_table(connection: Connection, catalog: TenantCatalog, table: TableSchema) -> Findings:

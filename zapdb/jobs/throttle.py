@@ -46,11 +46,10 @@ class Stopped(Exception):
 def read_throttle(connection: Connection, job: Job) -> JobThrottle:
     """The job's own throttle, and what the settings bound that it does not.
 
-    The settings do not slow down a rollback, since application writes wait for it, nor what is
-    begun by hand.
+    The settings do not slow down what is begun by hand.
     """
     own = job.throttle
-    if type_of(job).is_rollback or type_of(job).is_exclusive:
+    if type_of(job).is_exclusive:
         return own
     settings, missing = read_settings(connection, job.tenant), dict[str, int | None]()
     if own.records_per_second is None:

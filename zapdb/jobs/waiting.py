@@ -72,11 +72,10 @@ def find_waits(
 def find_lagging(connection: Connection, catalog: TenantCatalog) -> str | None:
     """Return in words which migration is not active yet because processes lack its file, and which
     these are; what it needs can't be planned before. None if no such process is in the way."""
-    if catalog.rolling_back is not None or catalog.position >= catalog.chain.end:
+    chain = catalog.stored_chain
+    if catalog.is_due or catalog.position >= chain.end:
         return None
-    _, blocked = find_reachable_position(
-        connection, catalog.chain, catalog.position, catalog.chain.end
-    )
+    _, blocked = find_reachable_position(connection, chain, catalog.position, chain.end)
     if blocked is None:
         return None
     nodes = "; ".join(blocked.nodes)
@@ -105,8 +104,6 @@ def _list_waits(
         )
         yield f"its table {job.table_name} was dropped: {way}"
         return
-    if catalog.rolling_back is not None and not type_of(job).is_rollback:
-        yield "a migration is being rolled back"
     if hold is None:
         yield from _list_waits_of_ranges(connection, job, seen_by)
     lagging = find_lagging(connection, catalog)
@@ -116,10 +113,9 @@ def _list_waits(
 
 
 def _is_of_dropped_table(catalog: TenantCatalog, job: Job) -> bool:
-    """Whether a job can't go on; one that the schema needed is superseded when jobs are planned.
-    A rollback converts the records of dropped tables, too."""
+    """Whether a job can't go on; one that the schema needed is superseded when jobs are planned."""
     active = {descriptor.schema.number for descriptor in catalog.tables.values()}
-    return not type_of(job).is_rollback and job.table != 0 and job.table not in active
+    return job.table != 0 and job.table not in active
 
 
 def _list_throttles(connection: Connection, job: Job) -> Iterator[str]:

@@ -76,7 +76,7 @@ class Work(ABC):
         self.catalog = catalog
         self.job = job
         self.records = RecordStatements(storage, job.table, job.tenant)
-        self.archives = ArchiveStatements(self.records, catalog.chain.archived_fields(job.table))
+        self.archives = ArchiveStatements(self.records, catalog.archived_fields(job.table))
 
     @property
     @abstractmethod

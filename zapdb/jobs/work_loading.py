@@ -11,7 +11,7 @@ from zapdb.catalog.row_kinds import Job, JobKind
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.building import open_index_work
-from zapdb.jobs.converting import ConvertWork, RollbackWork
+from zapdb.jobs.converting import ConvertWork
 from zapdb.jobs.job import read_job
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.verification_jobs import VerifyWork
@@ -22,7 +22,6 @@ from zapdb.storage import Storage, TransactionMode
 WORK: Final[dict[JobKind, Callable[[Storage, TenantCatalog, Job], Work]]] = {
     "convert": ConvertWork,
     "index": open_index_work,
-    "roll_back": RollbackWork,
     "validate": ValidateWork,
     "verify": VerifyWork,
 }

@@ -1,7 +1,8 @@
 """Pruning the schema history: an operator deletes old entries of one table's log.
 
 zapdb never prunes by itself. The newest entry stays, because the next revision is one above it. So
-does every entry that is the layout revision of an entry that stays. Stored data need the entry of
+does every entry that is the layout revision of an entry that stays, and every one whose records are
+current though the table had other layouts since. Stored data need the entry of
 their revision to be read: while there are such data, the whole pruning is refused (rule 31).
 """
 
@@ -14,9 +15,8 @@ from typing import Final
 from zapdb.catalog import rows, schema_history
 from zapdb.catalog.range_revisions import find_ranges_below
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.catalog.tenants import read_tenant
-from zapdb.errors import ConcurrencyError, RollbackInProgress, UsageError
+from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.log.pending_changes import count_changes
 from zapdb.past.files.history_manifest import find_first_revision
 from zapdb.records import group_by_revision
@@ -83,21 +83,14 @@ def plan_pruning(
 ) -> Pruning:
     """Plan a pruning, in a READ transaction; counts the records of the table by their revisions,
     unless they are known to be newer.
-
-    Raises `RollbackInProgress`, because a rollback needs the history that it began with.
     """
-    if read_chain_state(connection).rolling_back is not None:
-        raise RollbackInProgress(
-            "a migration is being rolled back, which needs the schema history",
-            table=log[-1].schema.name,
-            hint="wait until it has finished; if it was interrupted, run "
-            "`zapdb migrate rollback` again",
-        )
     meant = bound.select(log)
     revisions = {entry.revision for entry in meant}
     kept = [entry for entry in log if entry.revision not in revisions]
     # The layout revision of a layout revision is itself, so one step is enough.
     needed = {entry.layout_revision for entry in kept}
+    current = [entry for entry in meant if _has_current_layout(entry, log[-1])]
+    needed |= {one.revision for one in _find_records(connection, current, kept)}
     pruned = [entry for entry in meant if entry.revision not in needed]
     required_by = [
         requirement
@@ -112,12 +105,18 @@ def plan_pruning(
     )
 
 
+def _has_current_layout(entry: RevisionEntry, newest: RevisionEntry) -> bool:
+    """Whether records of an entry are not stale, so that no conversion would make them newer."""
+    is_same = entry.first_layout_revision == newest.first_layout_revision
+    return is_same and newest.event != "drop"
+
+
 def prune(storage: Storage, pruning: Pruning) -> None:
     """Execute the plan; raises `UsageError` while something needs an entry that would be pruned,
     and `ConcurrencyError` if the log has changed since it was planned.
 
-    Records are not counted again: they are written under the newest revision, which stays, or
-    converted by a rollback to a new one. So no record can get an older revision.
+    Records are not counted again: they are written under the newest revision, which stays. So no
+    record can get an older revision.
     """
     newest = pruning.log[-1]
     if pruning.required_by:
@@ -134,7 +133,7 @@ def prune(storage: Storage, pruning: Pruning) -> None:
         )
     with storage.transaction(TransactionMode.DDL) as connection:
         log = tuple(read_entries(connection, newest.tenant, newest.table_number))
-        if log != pruning.log or read_chain_state(connection).rolling_back is not None:
+        if log != pruning.log:
             raise ConcurrencyError(
                 "the schema history changed during the check",
                 table=newest.schema.name,

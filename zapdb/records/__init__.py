@@ -11,6 +11,7 @@ from zapdb.records.codec import (
     decoder_of,
 )
 from zapdb.records.conversion import Conversion, compile_conversion
+from zapdb.records.current_revisions import CurrentRevisions
 from zapdb.records.derivation import (
     Archives,
     Computed,
@@ -68,6 +69,7 @@ __all__ = [
     "Constant",
     "Conversion",
     "ConversionPlan",
+    "CurrentRevisions",
     "Decode",
     "Derivation",
     "Derivations",

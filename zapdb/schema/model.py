@@ -207,13 +207,18 @@ class TableSchema:
 
     @property
     def cells(self) -> frozenset[int]:
-        """The cells of its fields: tables with the same ones have records of the same bytes and the
-        same meaning, whatever else changed."""
+        """The cells of its fields: tables with the same ones have records of the same bytes."""
         return frozenset(f.cell for f in self.fields)
 
     @property
     def archived_cells(self) -> frozenset[int]:
         return frozenset(archived.field.cell for archived in self.archived)
+
+    @property
+    def layout(self) -> tuple[frozenset[int], frozenset[int]]:
+        """What tells its records from those of another schema: its cells, and the archived ones. A
+        record that never had a field is another one than a record that lost it."""
+        return self.cells, self.archived_cells
 
     def indexes_on(self, number: int) -> tuple[Index, ...]:
         return tuple(i for i in self.indexes if any(c.field == number for c in i.components))

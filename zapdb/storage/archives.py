@@ -3,9 +3,9 @@
 One row per record and cell, which is what a field is until a migration computes its values anew:
 the value's encoding, or nothing for a null. A conversion that crosses the drop of a field writes
 its row in the transaction that writes the record. Rows are deleted with their record, whatever
-cells they are of. A rollback consumes them record by record. `restore_field` leaves the rows in
-place, because concurrent readers of the stale record need them, too. They are deleted together when
-no record of the table is stale; until then, another conversion across the drop overwrites them.
+cells they are of. A rollback and `restore_field` leave the rows in place, because concurrent
+readers of the stale record need them, too. They are deleted together when no record of the table is
+stale; until then, another conversion across the drop overwrites them.
 """
 
 from __future__ import annotations

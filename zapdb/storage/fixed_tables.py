@@ -183,6 +183,7 @@ SCHEMA_HISTORY = Table(
     Column("migration", BigInteger, nullable=False),
     Column("record_format", BigInteger, nullable=False),
     Column("layout_revision", BigInteger, nullable=False),
+    Column("first_layout_revision", BigInteger, nullable=False),
     Column("table_schema", LargeBinary, nullable=False),
 )
 """The append-only schema history; `revision` prefixes records.

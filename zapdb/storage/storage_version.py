@@ -35,11 +35,11 @@ from zapdb.storage.transaction_modes import TransactionMode
 if TYPE_CHECKING:
     from alembic.config import Config
 
-FIRST_STORAGE_VERSION: Final = "0031"
+FIRST_STORAGE_VERSION: Final = "0032"
 """The oldest revision under `migrations/versions`. Until the first release it is changed in place
 and takes the next number; databases with a lower one are refused."""
 
-STORAGE_VERSION: Final = "0031"
+STORAGE_VERSION: Final = "0032"
 """The newest revision under `migrations/versions`; this code works on it and on those before it."""
 
 _REVISION: Final = re.compile(r'^revision = "(\d+)"$', re.MULTILINE)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
-from zapdb.catalog.stored_migrations import read_chain_state, read_number
+from zapdb.catalog.stored_migrations import read_number
 from zapdb.errors import CorruptCatalog
 from zapdb.log.change_log import Bookmark, ChangeRow
 from zapdb.log.pending_changes import HISTORY_ERASED, HISTORY_PURGED
@@ -46,11 +46,11 @@ class RecordChange:
     `stamp` for all changes that became visible together; `stamped_at`, its time, never decreases
     from change to change. `made_at` is when the transaction wrote its changes, by the database's
     clock. An update is `replaced` if the transaction deleted the record and inserted it again.
-    `schema_before` and `schema_after` are the table's schema before and after; they differ
-    only for a rollback. `archived_before` and `archived_after` have the archived values of dropped
-    fields, by their names, if one of them was changed: by a process with older files, or since the
-    record was deleted; else both are empty. A record that could not be read when it was discarded
-    has no `before`, but `unreadable`: its bytes as they were stored.
+    `schema_before` and `schema_after` are the table's schema before and after, None where there is
+    no record. `archived_before` and `archived_after` have the archived values of dropped fields, by
+    their names, if one of them was changed: by a process with older files, or since the record was
+    deleted; else both are empty. A record that could not be read when it was discarded has no
+    `before`, but `unreadable`: its bytes as they were stored.
     """
 
     table: str
@@ -131,9 +131,8 @@ class ChangeDecoder:
         self._positions: dict[int, int] = {}
         self._attachments = Attachments(BlobStatements(session.storage).load, make_uuid7)
 
-    def decode(self, row: ChangeRow) -> RecordChange | SchemaEvent | None:
-        """Decode a row; None for a record of a revision that is not active yet, during a
-        rollback. Raises `IncompatibleVersion` for an event of a later release."""
+    def decode(self, row: ChangeRow) -> RecordChange | SchemaEvent:
+        """Decode a row; raises `IncompatibleVersion` for an event of a later release."""
         if row.event is not None:
             return self._decode_event(row, as_word(row.event, CHANGES.c.event))
         value = row.before if row.after is None else row.after
@@ -141,10 +140,7 @@ class ChangeDecoder:
             raise empty_change(row.table, row.transaction.number)
         unreadable = decode_unreadable(row.before)
         revision = _read_revision(value)
-        opened = self._open(row.table, revision)
-        if opened is None:
-            return None
-        schema, codec = opened
+        schema, codec = self._open(row.table, revision)
         schema_before, before = self.decode_record(row.table, row.key, row.before)
         schema_after, after = self.decode_record(row.table, row.key, row.after)
         return RecordChange(
@@ -173,15 +169,11 @@ class ChangeDecoder:
     def decode_record(
         self, table: int, key: bytes, value: bytes | None
     ) -> tuple[TableSchema | None, Record | None]:
-        """Decode a record as it was logged, and return its schema; Nones for no record, and for one
-        of a revision that is not active yet, during a rollback. One that could not be read has a
-        schema."""
+        """Decode a record as it was logged, and return its schema; Nones for no record. One that
+        could not be read has a schema."""
         if value is None:
             return None, None
-        opened = self._open(table, _read_revision(value))
-        if opened is None:
-            return None, None
-        schema, codec = opened
+        schema, codec = self._open(table, _read_revision(value))
         if decode_unreadable(value) is not None:
             return schema, None
         _, start = decode_prefix(value, 0)
@@ -199,20 +191,18 @@ class ChangeDecoder:
                 raise error
             revision, start = decode_prefix(value, 0)
             entry = self._find_entry(schema.number, revision)
-            if entry is not None and entry.layout_revision == layout_revision:
+            if entry.layout_revision == layout_revision:
                 codec = codec_for(schema, self._session.catalog.zones)
                 return schema, codec.decode(key, value, start, self._attachments)
         return self.decode_record(schema.number, key, value)
 
-    def _decode_event(self, row: ChangeRow, event: str) -> SchemaEvent | None:
+    def _decode_event(self, row: ChangeRow, event: str) -> SchemaEvent:
         table = revision = position = field = None
         if event == HISTORY_PURGED:
             pass
         elif row.table and row.after:  # a new revision
             revision, _ = decode_prefix(row.after, 0)
             entry = self._find_entry(row.table, revision)
-            if entry is None:
-                return None
             table, position = entry.schema.name, entry.position
         elif row.table:  # the setting change_log was changed for it, or archives were pruned
             entries = self._load_entries(row.table)
@@ -238,25 +228,19 @@ class ChangeDecoder:
             self._positions[migration] = read_number(connection, migration)
         return self._positions[migration]
 
-    def _open(self, table: int, revision: int) -> tuple[TableSchema, Codec] | None:
+    def _open(self, table: int, revision: int) -> tuple[TableSchema, Codec]:
         opened = self._codecs.get((table, revision))
         if opened is None:
-            entry = self._find_entry(table, revision)
-            if entry is None:
-                return None
-            schema = entry.schema
+            schema = self._find_entry(table, revision).schema
             opened = (schema, codec_for(schema, self._session.catalog.zones))
             self._codecs[table, revision] = opened
         return opened
 
-    def _find_entry(self, table: int, revision: int) -> RevisionEntry | None:
+    def _find_entry(self, table: int, revision: int) -> RevisionEntry:
         found = self._entries.get(table, {}).get(revision)
-        if found is not None:
-            return found
-        connection = self._session.storage.connection()
-        is_rolling_back = read_chain_state(connection).rolling_back is not None  # read first
-        found = self._load_entries(table).get(revision)
-        if found is None and not is_rolling_back:
+        if found is None:
+            found = self._load_entries(table).get(revision)
+        if found is None:
             raise CorruptCatalog(
                 "the change log has a revision that the schema history lacks",
                 table=table,

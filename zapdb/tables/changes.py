@@ -15,7 +15,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from zapdb.errors import ConcurrencyError, HistoryBehind, RollbackInProgress, UsageError
+from zapdb.errors import ConcurrencyError, HistoryBehind, UsageError
 from zapdb.limits import NAME_LENGTH_MAX, NODE_HEARTBEAT_SECONDS
 from zapdb.log.change_log import BEGINNING, START, Bookmark, ChangeLog, Lag
 from zapdb.log.moments import moments_of
@@ -41,10 +41,7 @@ def read_changes(session: Session, since: Bookmark | None) -> Iterator[RecordCha
     require_within_log(session, since, until)
     reader = ChangeDecoder(session)
     for row in log.read(fetch, since, until):
-        found = reader.decode(row)
-        if found is None:
-            return
-        yield found
+        yield reader.decode(row)
 
 
 def require_within_log(session: Session, bookmark: Bookmark, newest: int) -> None:
@@ -90,16 +87,13 @@ def open_log(session: Session) -> ChangeLog:
 def find_newest_stamp(session: Session, log: ChangeLog) -> int:
     """Give all visible changes a stamp, and return the newest stamp.
 
-    A snapshot, a read-only process, and a reader during a rollback see only changes that have one.
-    Raises `HistoryBehind` there, if there are changes and none of them has one.
+    A snapshot and a read-only process see only changes that have one. Raises `HistoryBehind`
+    there, if there are changes and none of them has one.
     """
     connection = session.storage.connection()
     if connection.mode is None and not session.is_read_only and log.needs_stamp(connection):
-        try:
-            with session.job_transaction() as begun:
-                add_stamp(begun, log.tenant)
-        except RollbackInProgress:
-            pass  # it is not finished
+        with session.job_transaction() as begun:
+            add_stamp(begun, log.tenant)
     connection = session.storage.connection()
     newest = log.read_newest(connection)
     if not newest and log.needs_stamp(connection):

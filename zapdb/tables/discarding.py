@@ -2,9 +2,6 @@
 
 A deletion reads its record, to find what belongs to it. This one proves first that the record can't
 be read, in the transaction that deletes it; so what can be read is never lost by it.
-
-It is done while a migration is rolled back, too: such a record keeps the rollback from its end, and
-all writers wait for that. No other record is written then.
 """
 
 from __future__ import annotations
@@ -14,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from zapdb.catalog import principal
-from zapdb.errors import RecordNotFound, RollbackInProgress, UsageError, ZapdbError
+from zapdb.errors import RecordNotFound, UsageError, ZapdbError
 from zapdb.errors.zapdb_error import describe_error
 from zapdb.log.pending_changes import LoggedChange, append_change
 from zapdb.records import UNREADABLE, encode_unreadable
 from zapdb.records.archive_cells import encode_archive
 from zapdb.records.unreadable import show_stored_key
-from zapdb.storage import Connection, TransactionMode
+from zapdb.storage import Connection
 from zapdb.storage.cells import as_bytes
 from zapdb.tables.blob_streams import StreamedValues
 from zapdb.tables.generated_values import OperationNumbers
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.on_delete import apply_on_delete, find_referrers
+from zapdb.tables.on_delete import apply_on_delete
 from zapdb.tables.writes import WritePlan
 
 if TYPE_CHECKING:
@@ -75,12 +72,7 @@ class Discarding:
                     apply_on_delete(session, connection, bound, [key])
                 return discarded
 
-        try:
-            return session.run(discard)
-        except RollbackInProgress:
-            if self.replacement is not None or session.storage.is_in_transaction:
-                raise
-            return session.run(self._discard_beside_rollback)
+        return session.run(discard)
 
     def _find(self) -> tuple[BoundTable, bytes]:
         bound = self.table._current()
@@ -95,23 +87,6 @@ class Discarding:
         self.table._require_same_key(bound, key, replacement)
         fields = zip(bound.adapter.key_names, bound.adapter.codec.decode_key(key), strict=True)
         return {**dict(fields), **replacement}
-
-    def _discard_beside_rollback(self) -> DiscardedRecord:
-        session = self.table._session
-        with session.storage.transaction(TransactionMode.DDL) as connection:
-            session.check_writer(connection, beside_rollback=True)
-            bound, key = self._find()
-            for incoming in bound.incoming_references if has_key(bound, key) else ():
-                other = session.bind_active(incoming.table)
-                if find_referrers(connection, bound, [key], other, incoming, 1):
-                    raise RollbackInProgress(
-                        "a migration is being rolled back, and another record refers to this one",
-                        table=bound.schema.name,
-                        referring_table=incoming.table,
-                        hint="the other record can't be changed meanwhile: restore this one from a "
-                        "backup",
-                    )
-            return self._delete(connection, bound, key)
 
     def _delete(self, connection: Connection, bound: BoundTable, key: bytes) -> DiscardedRecord:
         name = bound.adapter.schema.name

@@ -26,7 +26,6 @@ from zapdb.activation.served_schema import (
     require_served_schema,
     served_names,
 )
-from zapdb.activation.up import require_not_rolling_back
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.node_registration import refuse_lost_lease
@@ -528,7 +527,7 @@ class Session:
         statement that fails if this process's cached values are not current. `refused` makes the
         error then."""
         catalog, node = self._shared.loaded.catalog, self.node
-        if not connection.is_pipelined or catalog.rolling_back is not None or node is None:
+        if not connection.is_pipelined or node is None:
             self.check_writer(connection)
             return
         epoch = node.own.epoch
@@ -687,9 +686,9 @@ class Session:
                 check_level(connection)
             yield connection
 
-    def check_writer(self, connection: Connection, *, beside_rollback: bool = False) -> None:
-        """Check what a writing transaction checks first: the node's lease, the catalog version, and
-        that nothing is rolled back."""
+    def check_writer(self, connection: Connection) -> None:
+        """Check what a writing transaction checks first: the node's lease, and the catalog
+        version."""
         assert self.node is not None  # else it is read-only, and there is no such transaction
         # Of another tenant's session, what it knew when the transaction began.
         transaction, epoch = connection.transaction, self.node.own.epoch
@@ -701,8 +700,6 @@ class Session:
             refuse_lost_lease(connection, self.node, stored)
         if version != self._shared.loaded.catalog.version:
             self.reload()
-        if not beside_rollback and self._shared.loaded.catalog.rolling_back is not None:
-            require_not_rolling_back(self._shared.loaded.catalog)
         if transaction is not None:
             transaction.checked[self._shared] = epoch
 

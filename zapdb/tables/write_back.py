@@ -31,7 +31,7 @@ def write_back(
     """Write the converted record back if the stored one is still `old` and no concurrent work
     prevents it."""
     with _best_effort(), _begin(session, bound) as connection:
-        if _lock(connection, bound, "value =", old, [key]):
+        if _lock(connection, bound, (f"value = {session.storage.placeholder}", [old]), [key]):
             plan = WritePlan(bound, is_locked=True)
             plan.convert(key, old, new, attachments)
             execute(connection, plan)
@@ -44,13 +44,14 @@ def write_back_page(
     the way; do nothing if no setting says so."""
     if not session.writes_back(bound) or session.storage.is_in_transaction:
         return
-    below, reader = bound.stale_below, bound.reader
+    reader, is_stale = bound.reader, bound.current.is_stale
     conversion = BatchConversion(reader.convert, reader.convert_rows)
-    stale = iter([key for key, value in rows if type(value) is bytes and value < below])
+    stale = iter([key for key, value in rows if type(value) is bytes and is_stale(value)])
+    condition = bound.current.stale_sql(session.storage.placeholder)
     with _best_effort():
         while some := list(islice(stale, WRITE_BACK_RECORDS)):
             with _begin(session, bound) as connection:
-                batch = _lock(connection, bound, "value <", below, some)
+                batch = _lock(connection, bound, condition, some)
                 convert_records(connection, bound, batch, conversion)
 
 
@@ -69,16 +70,21 @@ def _begin(session: Session, bound: BoundTable) -> Iterator[Connection]:
 
 
 def _lock(
-    connection: Connection, bound: BoundTable, value_is: str, value: bytes, keys: Sequence[bytes]
+    connection: Connection,
+    bound: BoundTable,
+    condition: tuple[str, list[bytes]],
+    keys: Sequence[bytes],
 ) -> list[tuple[bytes, bytes]]:
-    """Lock the records that still have these values and that no other transaction has locked."""
+    """Lock the records that still satisfy a condition, given with its parameters, and that no other
+    transaction has locked."""
+    value_is, values = condition
     records, mark = bound.statements, connection.storage.placeholder
     marks = ", ".join([mark] * len(keys))
     return connection.storage.dialect.lock_records(
         connection,
         records.name,
-        f"tenant = {records.tenant} AND {value_is} {mark} AND key IN ({marks})",
-        [value, *keys],
+        f"tenant = {records.tenant} AND {value_is} AND key IN ({marks})",
+        [*values, *keys],
         len(keys),
         of_held="skip",
     )

@@ -24,7 +24,7 @@ from zapdb.jobs.work_loading import WORK
 ROOT: Final = Path(__file__).parents[3]
 KINDS: Final = get_args(JobKind)
 EXCLUSIVE: Final = {kind for kind, of in JOB_TYPES.items() if of.is_exclusive}
-PLANNED: Final = {kind for kind, of in JOB_TYPES.items() if of.needed and not of.is_rollback}
+PLANNED: Final = {kind for kind, of in JOB_TYPES.items() if of.needed}
 
 COMPARED: Final = {
     "zapdb/cli/exclusive_jobs.py": "what a command that was interrupted, or can't write, tells",

@@ -16,7 +16,6 @@ from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.row_kinds import Tenant
-from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.errors import ConcurrencyError, LeaseHeld, LeaseLost, ZapdbError
 from zapdb.limits import (
     NODE_HEARTBEAT_SECONDS,
@@ -41,13 +40,11 @@ logger = logging.getLogger("zapdb.nodes")
 
 
 def give_stamp(storage: Storage, tenant: int) -> None:
-    """Give the visible changes of a tenant that have no stamp one, unless a rollback is under
-    way."""
+    """Give the visible changes of a tenant that have no stamp one."""
     if storage.dialect.name == "sqlite" or not needs_stamp(storage.connection(), tenant):
         return
     with storage.transaction(TransactionMode.JOB) as begun:
-        if read_chain_state(begun).rolling_back is None:
-            add_stamp(begun, tenant)
+        add_stamp(begun, tenant)
 
 
 class Stamping:
@@ -122,7 +119,7 @@ def _raise_watermark(storage: Storage, tenant: int) -> None:
     mode = TransactionMode.JOB if is_sqlite else TransactionMode.NOWAIT
     with storage.transaction(mode) as begun:
         row = rows.get(begun, Tenant, tenant)
-        if row is None or row.removing or read_chain_state(begun).rolling_back is not None:
+        if row is None or row.removing:
             return
         moments_of(ChangeLog(storage, tenant)).raise_watermark(begun)
 

@@ -17,7 +17,7 @@ from zapdb.cli.output import Output, format_count, print_note
 from zapdb.cli.skipped_file import SkippedFile
 from zapdb.cli.sources.inferring import write_migration
 from zapdb.cli.sources.request import ImportRequest
-from zapdb.errors import EXIT_ERROR, EXIT_PENDING, RollbackInProgress, StorageError, UsageError
+from zapdb.errors import EXIT_ERROR, EXIT_PENDING, StorageError, UsageError
 from zapdb.imports import Checkpoint, forget_all
 from zapdb.transfer.inference import (
     CopyOptions,
@@ -114,7 +114,7 @@ def write_copies(
 T = TypeVar("T")
 
 BUSY_POLL_SECONDS: Final = 1.0
-"""How often it is tried to write again while a migration is being rolled back."""
+"""How long it waits before it goes on, when the source can be reached again."""
 
 
 def follow_source(request: ImportRequest, output: Output) -> int:
@@ -164,20 +164,13 @@ def _follow(step: Callable[[], PassReport], request: ImportRequest, output: Outp
 
 
 def _going_on(action: Callable[[], T], source: SourceDatabase, counter: JobCounter) -> T:
-    """Do something that goes on where it stopped; again after a roll back of this database, and
-    when the source can be reached again."""
-    is_told = False
+    """Do something that goes on where it stopped; again when the source can be reached again."""
     while True:
         try:
             return action()
         except SourceLost as error:
             print_note(f"waiting: {error.message}: {error.context['problem']}")
             source.wait_until_reached()
-            continue
-        except RollbackInProgress as error:
-            if not is_told:
-                print_note(f"waiting: {error.message}")
-            is_told = True
         time.sleep(BUSY_POLL_SECONDS)
         counter.job.note(0)  # waits while the job is paused
 

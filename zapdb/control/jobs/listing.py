@@ -176,8 +176,8 @@ def resume_job(target: Target, job: str) -> JobChange:
 
 
 def cancel_job(target: Target, job: str) -> JobChange:
-    """Stop the workers of a job at once; what it has done stays done. Raises `UnknownName`, and
-    `UsageError`, as for the conversion of a rollback."""
+    """Stop the workers of a job at once; what it has done stays done. Raises `UnknownName` and
+    `UsageError`."""
     return _change(target, job, control.cancel_job)
 
 

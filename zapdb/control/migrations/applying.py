@@ -16,7 +16,6 @@ from zapdb.activation.up import (
     apply_files,
     migrate_each_tenant,
     read_all_tenants,
-    require_no_ongoing_rollback,
 )
 from zapdb.answers import hidden
 from zapdb.catalog.cluster import ensure_database
@@ -125,8 +124,6 @@ def up(
     if all_tenants and to is not None:
         raise every_tenant_to_the_end()
     catalog = target.catalog_if_any()
-    if catalog is not None:
-        require_no_ongoing_rollback(catalog)
     given = read_given(directory, catalog, to=to, prove=True)
     yield UpBegun(tuple(file.label for file in given.wanted))
     if dry_run:

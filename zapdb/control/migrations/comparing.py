@@ -54,13 +54,12 @@ class TenantPositions:
 class Status:
     """The files beside what the database stores.
 
-    `pending` is a count; `rolling_back` is the number of a migration whose rollback was
-    interrupted.
+    `pending` is a count. A tenant that `is_due` still has to follow a rollback.
     """
 
     position: int
     pending: int
-    rolling_back: int | None
+    is_due: bool
     migrations: tuple[MigrationStatus, ...]
     all_tenants: TenantPositions | None
 
@@ -72,7 +71,7 @@ def status(target: Target, directory: GivenDirectory, all_tenants: bool = False)
     return Status(
         position=0 if catalog is None else catalog.position,
         pending=sum(state.phase == "pending" for state in states),
-        rolling_back=None if catalog is None else catalog.chain_state.rolling_back,
+        is_due=catalog is not None and catalog.is_due,
         migrations=tuple(
             MigrationStatus(one.number, one.name, one.phase, one.conflict) for one in states
         ),
@@ -117,7 +116,7 @@ def diff(target: Target, directory: GivenDirectory) -> Differences:
     catalog = target.catalog_if_any()
     states = list_states(directory, catalog)
     different = [one for one in states if one.phase == "conflict"]
-    end = 0 if catalog is None else catalog.chain.end
+    end = 0 if catalog is None else catalog.stored_chain.end
     not_stored = sum(state.phase == "pending" and state.number > end for state in states)
     without_file = sum(state.phase == "stored-only" for state in states)
     return Differences(

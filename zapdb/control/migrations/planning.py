@@ -7,7 +7,6 @@ from typing import Annotated
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.sent_files import GivenFiles, read_given
-from zapdb.activation.up import require_no_ongoing_rollback
 from zapdb.control.bounds import Between
 from zapdb.control.target import Target
 from zapdb.jobs.migration_plan import (
@@ -76,8 +75,6 @@ def plan(
     The time of a conversion is measured on `sample` records; 0 means `SAMPLE_RECORDS`.
     """
     catalog = target.catalog_if_any()
-    if catalog is not None:
-        require_no_ongoing_rollback(catalog)
     return plan_files(target, catalog, read_given(directory, catalog), sample or SAMPLE_RECORDS)
 
 

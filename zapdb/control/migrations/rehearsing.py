@@ -9,7 +9,6 @@ from typing import Annotated
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.sent_files import read_given
-from zapdb.activation.up import require_no_ongoing_rollback
 from zapdb.catalog.tenants import list_tenants
 from zapdb.control.bounds import Between
 from zapdb.control.target import Target
@@ -48,8 +47,6 @@ def rehearse(
     meanwhile.
     """
     catalog = target.catalog_if_any()
-    if catalog is not None:
-        require_no_ongoing_rollback(catalog)
     given = read_given(directory, catalog, prove=True)
     if catalog is None:
         yield rehearse_nothing(target.tenant_name, given.chain)
@@ -75,7 +72,7 @@ def _rehearse_tenant(
     found = yield from rehearse_migrations(
         target.storage, target.tenant_name, catalog, chain, choice
     )
-    before, after = chain.schema_at(catalog.position), chain.schema_at(chain.end)
+    before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(chain.end)
     tables = []
     for table in found.tables:
         then = after.table_named(table.table)

@@ -71,14 +71,11 @@ class BaselineWriter:
         self._working = working
         self._bound: dict[int, BoundTable] = {}
 
-    def step(self, loaded: LoadedStore) -> bool:
-        """Write the next range of an unfinished checkpoint; False if that has to wait until a
-        rollback is finished."""
+    def step(self, loaded: LoadedStore) -> None:
+        """Write the next range of an unfinished checkpoint."""
         era, working, can_convert = loaded.unfinished[0], self._working, True
         with working.storage.transaction(TransactionMode.READ) as connection:
             catalog = working.load_catalog(connection)
-            if catalog.rolling_back is not None:
-                return False
             later = working.moments.find_later(connection, loaded.moment)
             tables = read_tables_at(connection, catalog, working.revisions, later)
             at = tables.get(era.table_number)
@@ -100,7 +97,6 @@ class BaselineWriter:
             self._give_up(loaded, era, made)
         else:
             self._store(loaded, era, found)
-        return True
 
     def _has_discarded(self, connection: Connection, table: int, later: LaterSql) -> bool:
         """Whether a record that could not be read was discarded from a table after the moment."""
@@ -185,10 +181,6 @@ class BaselineWriter:
         former = [one for one in eras if one.era < era.era and one.state != "baseline"]
         if not former or entry is None:
             return None
-        began = self._working.revisions.find(era.table_number, former[-1].revision)
-        goes_on = began is not None and self._working.revisions.goes_on(began, entry)
-        if entry.event == "rollback" and not goes_on:
-            return None  # what it changed of the records was in the batch before
         begun = replace(era, live_rows=0)
         converter = StateConverter(self._working, loaded, catalog, begun, loaded.moment)
         return converter.convert(former[-1])

@@ -50,7 +50,7 @@ from zapdb.past.files.history_erasures import (
     insert_erasure,
 )
 from zapdb.past.files.history_manifest import list_timelines
-from zapdb.past.files.stores import require_no_rollback, take_over_store
+from zapdb.past.files.stores import take_over_store
 from zapdb.past.files.working_store import FOLLOWER, StoreWriter
 from zapdb.records import OwnedBlobs, codec_for, decode_prefix, group_by_revision
 from zapdb.records.archive_cells import large_fields
@@ -99,11 +99,9 @@ def begin_erasure(working: StoreWriter, table: ErasureTarget, key: bytes) -> Era
     """Delete a record's past from the database, and store what is left to be done in files.
 
     Raises `UsageError` while the record exists, or a follower of the change log has not read its
-    last change; `RollbackInProgress`.
+    last change.
     """
     with working.changing(TransactionMode.DDL) as connection:
-        catalog = working.load_catalog(connection)
-        require_no_rollback(catalog)
         _require_gone(connection, working, table, key)
         _require_read(connection, working, table, key)
         now = working.storage.now_us(connection)
@@ -267,11 +265,10 @@ def begin_field_erasure(
 ) -> Erasure:
     """Store that the past values of fields are to be erased, of one record or all.
 
-    Raises `UsageError` while records of the table hold a dropped field, `HistoryBehind` while the
-    files lack a migration of the table, and `RollbackInProgress`.
+    Raises `UsageError` while records of the table hold a dropped field, and `HistoryBehind` while
+    the files lack a migration of the table.
     """
     with working.changing(TransactionMode.DDL) as connection:
-        require_no_rollback(working.load_catalog(connection))
         _require_converted(connection, working, table, fields, key)
         _require_followed(connection, working, table)
         now = working.storage.now_us(connection)

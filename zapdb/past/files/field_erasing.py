@@ -5,7 +5,7 @@ The records stay, with the values that they have now. So that what is rewound fi
 values and not those, each record gets a change of its own: from what is left of the past to what it
 is now. It is of a later moment than all that the files have: there, all rows lose the values. A
 record that is not converted yet is converted before, so that its change is one of the table's
-layout: changes of another one are those of a rollback.
+layout: changes of another one belong to no era.
 
 An erased value reads as null; as the neutral value of its type, if the field was ever required.
 """
@@ -32,7 +32,6 @@ from zapdb.log.logged_versions import (
 )
 from zapdb.log.pending_changes import LoggedChange, append_change
 from zapdb.past.files.history_erasures import Erasure, write_proof
-from zapdb.past.files.stores import require_no_rollback
 from zapdb.past.files.working_store import StoreWriter
 from zapdb.records import (
     Attachments,
@@ -69,11 +68,10 @@ KEYS_PER_TRANSACTION: Final = 200
 
 def erase_from_database(working: StoreWriter, erasure: Erasure) -> Erasure:
     """Erase fields as far as that is not done, some records in each transaction; returns the
-    erasure as it is stored then. Raises `RollbackInProgress`."""
+    erasure as it is stored then."""
     while erasure.resume_after is not None:
         with working.changing(TransactionMode.DDL) as connection:
             catalog = working.load_catalog(connection)
-            require_no_rollback(catalog)
             eraser = _FieldEraser(connection, working, catalog, erasure)
             keys = eraser.list_keys()
             for key in keys:
@@ -318,7 +316,7 @@ class _FieldEraser:
             return None
         _, current = self._records.find(self._connection, key)
         bound = self._bound
-        if current is None or bound is None or current >= bound.stale_below:
+        if current is None or bound is None or not bound.current.is_stale(current):
             return current
         reader = bound.reader
         convert_records(self._connection, bound, [(key, current)], BatchConversion(reader.convert))

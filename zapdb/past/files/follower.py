@@ -84,7 +84,8 @@ class HistoryFollower:
 
     def _go_on(self, loaded: LoadedStore, newest: int, *, is_flushed: bool) -> FollowerStep:
         if loaded.unfinished:
-            return FollowerStep(is_any=self._baseline.step(loaded))
+            self._baseline.step(loaded)
+            return FollowerStep(is_any=True)
         if self._checkpoints.step(loaded) or self._moments.step(loaded):
             return FollowerStep(is_any=True)
         if newest <= loaded.moment.stamp and self._is_at_end(loaded, newest):

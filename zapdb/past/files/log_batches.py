@@ -134,31 +134,23 @@ class BatchReader:
         changes_max: int = HISTORY_BATCH_CHANGES_MAX,
     ) -> LogBatch:
         """Read whole transactions after a moment, up to a stamp, and give the rows of tables with
-        an era to `take`, if that is wanted. The batch has no moments if there are none, or if a
-        rollback is under way; it has all transactions of one. Raises `ChangesPruned`."""
+        an era to `take`, if that is wanted. The batch has no moments if there are none. Raises
+        `ChangesPruned`."""
         batch, count = LogBatch(), 0
         files = BatchTables(batch, eras, take)
-        is_back = False  # whether a rollback has begun to convert records
         for one in self._list_pages(after, until, eras):
             if isinstance(one, PlainPage):
-                if batch.moments and count >= changes_max and not (one.goes_on or is_back):
+                if batch.moments and count >= changes_max and not one.goes_on:
                     break
                 count += self._add_plain(batch, one, files)
                 continue
             found, rows = one
-            if not is_back and self._ends_before(batch, rows, is_full=count >= changes_max):
+            if self._ends_before(batch, rows, is_full=count >= changes_max):
                 break
-            if not self._knows(rows):
-                break
-            if not is_back and self._converts_back(rows, eras):
-                if batch.moments:
-                    break
-                is_back = True
+            self._load_revisions(rows)
             count += self._add_transaction(batch, found, rows, files)
             if batch.events:
                 break
-        if is_back and not batch.events:
-            return LogBatch()  # its event is not to be seen yet
         files.finish()
         return batch
 
@@ -217,29 +209,17 @@ class BatchReader:
             count += made
         return count
 
-    def _converts_back(self, rows: list[ChangeRow], eras: Mapping[int, HistoryEra]) -> bool:
-        """Whether a transaction is one of a rollback: its records have another layout than the era
-        of their table. It is taken together with all others up to the event."""
-        for row in rows:
-            if row.event is None and row.after and row.table in eras:
-                entry = self.revisions.find(row.table, decode_prefix(row.after, 0)[0])
-                if entry is None or entry.layout_revision != eras[row.table].layout_revision:
-                    return True
-        return False
-
-    def _knows(self, rows: list[ChangeRow]) -> bool:
-        """Return whether all revisions of a transaction's rows are published: others are of a
-        rollback that is under way. Raises `IncompatibleVersion` for an unknown event."""
+    def _load_revisions(self, rows: list[ChangeRow]) -> None:
+        """Read the schema history again if it lacks a revision of a transaction's rows. Raises
+        `IncompatibleVersion` for an unknown event."""
         wanted = set[tuple[int, int]]()
         for row in rows:
             if row.event is not None:
                 as_word(row.event, CHANGES.c.event)
             if row.table and row.after and (row.event is None or row.event in REVISIONS):
                 wanted.add((row.table, decode_prefix(row.after, 0)[0]))
-        if all(self.revisions.find(*one) for one in wanted):
-            return True
-        self.reload()
-        return all(self.revisions.find(*one) for one in wanted)
+        if not all(self.revisions.find(*one) for one in wanted):
+            self.reload()
 
     def find_schema(self, table: int, revision: int) -> TableSchema:
         entry = self.revisions.find(table, revision)
@@ -249,8 +229,7 @@ class BatchReader:
     def find_era(self, table: int, revision: int, files: BatchTables) -> HistoryEra | None:
         """Return the era that a table's changes of a revision belong to; None if to none.
 
-        Records of another layout were converted by a rollback, whose event begins another era. So
-        does the event of a table whose records the same transaction changed.
+        The event of a table whose records the same transaction changed begins another era.
         """
         era = files.eras.get(table)
         if era is None or any(event.table == table for event in files.batch.events):

@@ -58,7 +58,7 @@ from zapdb.past.files.manifest_files import (
     write_manifest,
 )
 from zapdb.past.files.moment_rows import MOMENTS_SCHEMA, read_moments
-from zapdb.past.files.stores import require_no_rollback, require_plain
+from zapdb.past.files.stores import require_plain
 from zapdb.past.files.working_store import (
     LoadedStore,
     StoreWriter,
@@ -107,13 +107,12 @@ def rebuild_manifest(
 
     Raises `UsageError` for a directory without a manifest, for one of another database, for files
     that are not this tenant's, if a manifest or files are missing, and if the database has later
-    rows than the directory; `HistoryDamaged`, `RollbackInProgress`, `HistoryUnreachable` and
+    rows than the directory; `HistoryDamaged`, `HistoryUnreachable` and
     `DiskFull`.
     """
     require_path(directory)
     directory = require_plain(directory.resolve())
     with working.storage.transaction(TransactionMode.READ) as connection:
-        require_no_rollback(working.load_catalog(connection))
         working.load_in(connection)
         known = {store.timeline: store for store in list_timelines(connection, working.tenant)}
     found = find_manifests(working, directory)

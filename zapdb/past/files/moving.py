@@ -44,7 +44,7 @@ from zapdb.past.files.history_manifest import (
 from zapdb.past.files.manifest_files import ManifestFile, list_manifests, write_manifest
 from zapdb.past.files.manifest_rebuilding import find_manifests, rebuild_manifest
 from zapdb.past.files.store_changes import StoreChange, StoreCommit
-from zapdb.past.files.stores import prepare_directory, require_no_rollback, require_store
+from zapdb.past.files.stores import prepare_directory, require_store
 from zapdb.past.files.working_store import StoreWriter
 from zapdb.storage import Connection, TransactionMode
 
@@ -140,12 +140,11 @@ def move_store(working: StoreWriter, directory: Path) -> HistoryMove:
 
     Raises `UsageError` as `prepare_directory` does, without a store, and for a directory that is
     its own or has files of a store; `HistoryDamaged` for files that are missing, or not what was
-    written; `RollbackInProgress`, `HistoryUnreachable` and `DiskFull`.
+    written; `HistoryUnreachable` and `DiskFull`.
     """
     require_store(working.storage.connection(), working.tenant)
     directory = prepare_directory(working.storage, working.tenant, directory)
     with working.storage.transaction(TransactionMode.READ) as connection:
-        require_no_rollback(working.load_catalog(connection))
         working.load_in(connection)
         timelines = list_timelines(connection, working.tenant)
     _make_free(working, timelines, directory)

@@ -2,7 +2,7 @@
 of their table's era, and nothing else.
 
 Such a page is taken in columns, without an object for each change. What else there is, as schema
-events, and records that a rollback converted, is looked at transaction by transaction.
+events, and records of another layout, is looked at transaction by transaction.
 """
 
 from __future__ import annotations

@@ -220,8 +220,6 @@ class _Repair:
         first = working.moments.find_number(connection, self._era.first_moment)
         later = working.moments.find_later(connection, first)
         catalog = working.load_catalog(connection)
-        if catalog.rolling_back is not None:
-            return None
         at = read_tables_at(connection, catalog, working.revisions, later)
         found = at.get(self._era.table_number)
         if found is None or found.entry.layout_revision != self._era.layout_revision:

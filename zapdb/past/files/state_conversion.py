@@ -6,15 +6,15 @@ chain as it was then, migrations included that were rolled back since. A record 
 archived values: files have both, so a conversion takes from the archive, and adds to it, what the
 database's own did.
 
-A rollback brings a record back as it was before the migration, unless that was changed since: then
-its values are converted back. Where that is not one and the same, the change log has what became of
-the record (rule 22).
+Behind a rollback, a record is as it was before the migration, unless it was changed or converted
+since: then its values are converted back. Where that is not one and the same, and the record was
+not changed, no file tells which of both it is: there is a gap.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final
 
@@ -22,8 +22,12 @@ from zapdb.activation import TenantCatalog
 from zapdb.errors import HistoryDamaged
 from zapdb.log.moments import LoggedMoment
 from zapdb.log.pending_changes import ARCHIVE_PRUNED
-from zapdb.log.rewinding import NetChange, list_net_changes
-from zapdb.past.files.file_columns import HistoryRows, MadeRow, RowOperation
+from zapdb.past.files.file_columns import (
+    HistoryRows,
+    MadeRow,
+    RowOperation,
+    has_same_columns,
+)
 from zapdb.past.files.history_manifest import Doubt, HistoryEra, HistoryFile
 from zapdb.past.files.states import as_checkpoint
 from zapdb.past.files.stored_eras import (
@@ -35,12 +39,12 @@ from zapdb.past.files.stored_eras import (
     TableEras,
 )
 from zapdb.past.files.working_store import LoadedStore, StoreWriter
-from zapdb.records import Attachments, Conversion, encode_prefix
-from zapdb.records.archive_cells import decode_archive, embed_blobs, encode_archive, large_fields
+from zapdb.records import Attachments, Conversion, codec_for, encode_prefix
+from zapdb.records.archive_cells import embed_blobs, encode_archive, large_fields
 from zapdb.records.derivation import restored_in
 from zapdb.schema import TableSchema
-from zapdb.storage import TransactionMode
 from zapdb.storage.identifiers import make_uuid7
+from zapdb.values import is_same_held
 
 logger = logging.getLogger("zapdb.history")
 
@@ -49,6 +53,7 @@ OF_THE_TABLE: Final = 0
 """In place of a field: the records of a table that was dropped."""
 _NOT_STORED: Final = "the migrations of then are not stored"
 _NOT_BEFORE: Final = "no file has the records to which a rollback went back"
+_NOT_TOLD: Final = "no file tells which records were converted before a rollback that lost values"
 
 
 class _NotKnown(Exception):
@@ -210,100 +215,83 @@ class StateConverter:
     # After a rollback
 
     def _convert_back(self, source: StoredEra) -> None:
+        """Whether a record was converted before the rollback, nothing tells: it is what it was, or
+        what the way forth and back makes of that. Where these are one and the same, it is known."""
         way = self._eras.find_path(source.entry, self._entry)
         known = self._eras.list_until(source)
-        before = [one for one in known[:-1] if self._has_same_records(one)]
+        before = [one for one in known[:-1] if self._had_same_records(one)]
         if way is None or way.program is None:
             raise _NotKnown("the migration that was rolled back is not stored")
-        if not before:
+        between = known[known.index(before[-1]) + 1 :] if before else []
+        goes_on = self._working.revisions.goes_on
+        if not before or not all(goes_on(one.entry, source.entry) for one in between):
             self._convert_all_back(source, way.program)
             return
         base, pruned = before[-1], self._find_pruned(source, way)
         pruned_since = self._list_pruned(base)
-        # What is pruned was archived of every record, so the rollback found it of none.
+        # What is pruned was archived of every record, so all were converted.
         are_all_converted = not pruned_since.isdisjoint(_list_taken(way))
-        between = known[known.index(base) + 1 :]
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
-        lost = self._list_lost()
-        waiting = next(lost, None)
         for within in source.contents.list_ranges():
             self._blobs = {}
             changed = set[bytes]().union(*(era.read_changed(within) for era in between))
-            told = dict[bytes, NetChange]()
-            while waiting is not None and (within[1] is None or waiting.key <= within[1]):
-                told[waiting.key] = waiting
-                waiting = next(lost, None)
+            made = list[MadeRow]()
             was = {record.key: record for record in self._read_end(base, within, pruned_since)}
-            kept, made, there = list[MadeRow](), list[MadeRow](), list[MadeRow]()
             for record in self._read_end(source, within, pruned):
-                key = record.key
-                if key in told:
-                    continue
-                if are_all_converted or key in changed or key not in was:
-                    made.append(self._convert(record, way.program))
-                else:
-                    kept.append(self._row(*was[key]))
-            for key, change in told.items():
-                if change.after is not None:
-                    archive = decode_archive(change.archive_after)
-                    there.append(self._row(key, change.after, archive))
+                key, row = record.key, self._convert(record, way.program)
+                is_converted = are_all_converted or key in changed or key not in was
+                if not is_converted and not self._is_same(row, self._row(*was[key])):
+                    raise _NotKnown(_NOT_TOLD)
+                made.append(row)
             self._add(rows, self._schema, made)
-            self._add(rows, base.schema, kept)
-            self._add(rows, self._schema, there)
             self._write(rows.take())
 
+    def _is_same(self, one: MadeRow, other: MadeRow) -> bool:
+        """Whether two rows have the same values: a large one may stand in another blob."""
+        if one == other:
+            return True
+        if one.archive != other.archive:
+            return False
+        codec, attachments = codec_for(self._schema, self._catalog.zones), self._attach({})
+        ours, theirs = (
+            codec.decode(row.key, row.value, len(_PREFIX), attachments) for row in (one, other)
+        )
+        return all(
+            is_same_held(field.type, getattr(ours, field.name), getattr(theirs, field.name))
+            for field in self._schema.value_fields
+        )
+
     def _convert_all_back(self, source: StoredEra, back: Conversion) -> None:
-        """Convert all records back, where no era tells what they were before the migration: it must
-        have kept all values, and converting forwards again must give the same record."""
+        """Convert all records back, where no era tells what they were before the migrations: these
+        must have kept all values, and converting forwards again must give the same record."""
         way = self._eras.find_forwards(source.entry, self._entry)
         if way is None or way.program is None or way.plan is None:
             raise _NotKnown("the migration that was rolled back is not stored")
-        fields = {field.number for field in self._schema.value_fields}
-        if not way.plan.keeps_all(fields):
-            raise _NotKnown(_NOT_BEFORE)
-        told = {change.key: change for change in self._list_lost()}
+        keeps_all = way.plan.keeps_all({field.number for field in self._schema.value_fields})
         rows = HistoryRows(self._schema, self._catalog.zones, self._write)
         pruned = self._find_pruned(source, way)
         for within in source.contents.list_ranges():
             self._blobs = {}
             made = list[MadeRow]()
             for record in self._read_end(source, within, pruned):
-                if record.key in told:
-                    continue
                 row = self._convert(record, back)
                 again = way.program.convert(
                     record.key, row.value, len(_PREFIX), _PREFIX, self._attach(record.archive)
                 )
-                if again != record.value:
+                if not keeps_all or again != record.value:
                     raise _NotKnown(_NOT_BEFORE)
                 made.append(row)
             self._add(rows, self._schema, made)
-        self._blobs = {}
-        there = [
-            self._row(key, change.after, decode_archive(change.archive_after))
-            for key, change in told.items()
-            if change.after is not None
-        ]
-        self._add(rows, self._schema, there)
-        self._write(rows.take())
+            self._write(rows.take())
 
     def _has_same_records(self, era: StoredEra) -> bool:
         """Whether records of an earlier era have the bytes and columns that this one has."""
         return self._working.revisions.goes_on(era.entry, self._entry)
 
-    def _list_lost(self) -> Iterator[NetChange]:
-        """Yield what the rollback has changed in the log, by key: its transactions are those of the
-        batch that ends at the moment."""
-        page = self._read_lost(b"")
-        while page:
-            yield from page
-            page = self._read_lost(page[-1].key)
-
-    def _read_lost(self, behind: bytes) -> list[NetChange]:
-        working, between = self._working, (self._loaded.moment, self._moment)
-        table = self._begun.table_number
-        with working.storage.transaction(TransactionMode.READ) as connection:
-            return list_net_changes(connection, working.moments, between, table, behind)
+    def _had_same_records(self, era: StoredEra) -> bool:
+        """The same, whatever layouts there were in between."""
+        first = era.entry.first_layout_revision, self._entry.first_layout_revision
+        return first[0] == first[1] and has_same_columns(era.schema, self._schema)
 
 
 def _is_done(event: str) -> bool:

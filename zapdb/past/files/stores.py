@@ -9,13 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation import load_tenant_catalog
 from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.row_kinds import DatabaseRow
 from zapdb.catalog.schema_history import read_later_events
-from zapdb.errors import HistoryDamaged, RollbackInProgress, UsageError
+from zapdb.errors import HistoryDamaged, UsageError
 from zapdb.files import mode_of_directory, require_path
 from zapdb.limits import HISTORY_LEASE_SECONDS, HISTORY_UPKEEP_WAIT_SECONDS
 from zapdb.log.change_log import ChangeLog, Lag
@@ -339,7 +339,6 @@ def _begin(working: StoreWriter, directory: Path) -> HistoryStore:
     working.find_newest_stamp()
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = working.load_catalog(connection)
-        require_no_rollback(catalog)
         moment = working.moments.find_newest(connection)
         later = working.moments.find_later(connection, moment)
         tables = read_tables_at(connection, catalog, working.revisions, later)
@@ -366,15 +365,6 @@ def _begin(working: StoreWriter, directory: Path) -> HistoryStore:
             save_era(connection, era)
         write_follower(connection, working.log, store)
     return store
-
-
-def require_no_rollback(catalog: TenantCatalog) -> None:
-    """Raise `RollbackInProgress` while records are converted back."""
-    if catalog.rolling_back is not None:
-        raise RollbackInProgress(
-            "a migration is being rolled back",
-            hint="wait until it has finished, or finish it with `zapdb migrate rollback`",
-        )
 
 
 def stop_store(storage: Storage, tenant: int) -> None:

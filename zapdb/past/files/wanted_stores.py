@@ -141,7 +141,7 @@ def start_wanted_store(storage: Storage, tenant: int, name: str) -> None:
     """Begin a tenant's store if the setting wants it and there is none.
 
     Raises `UsageError` if the change log is switched off for the tenant, and as `create_tenant`
-    does; `RollbackInProgress` and `LeaseHeld`.
+    does, and `LeaseHeld`.
     """
     with storage.transaction(TransactionMode.READ) as connection:
         directory = read_wanted(connection)

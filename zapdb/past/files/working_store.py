@@ -150,7 +150,7 @@ class StoreWriter:
             self.revisions.reload(connection)
 
     def find_newest_stamp(self) -> int:
-        """Give what became visible a stamp, unless a rollback is under way; return the newest."""
+        """Give what became visible a stamp; return the newest."""
         give_stamp(self.storage, self.tenant)
         return self.log.read_newest(self.storage.connection())
 

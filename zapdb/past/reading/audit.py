@@ -104,10 +104,7 @@ def _list_entries(
             found = retry_if_compacted(session, given)
         else:
             for row in rows:
-                entry = _make_entry(decoder, row, moment)
-                if entry is None:
-                    break  # of a rollback that is under way
-                found.append((row.table, entry))
+                found.append((row.table, _make_entry(decoder, row, moment)))
         for of, entry in reversed(found):
             if (numbers is None or of in numbers) and (
                 fields is None or _is_about(entry, of, fields)
@@ -158,16 +155,11 @@ def iterate_audit(session: Session) -> Iterator[AuditEntry]:
     fetch = partial(fetch_logged, session)
     for made, rows in follow_changes(moments.log, fetch, beginning, until):
         for row in rows:
-            entry = _make_entry(decoder, row, to_moment(made.moment))
-            if entry is None:
-                return  # of a rollback that is under way
-            yield entry
+            yield _make_entry(decoder, row, to_moment(made.moment))
 
 
-def _make_entry(decoder: ChangeDecoder, row: ChangeRow, moment: Moment) -> AuditEntry | None:
+def _make_entry(decoder: ChangeDecoder, row: ChangeRow, moment: Moment) -> AuditEntry:
     made = decoder.decode(row)
-    if made is None:
-        return None
     at = Moment(moment.number, moment.visible_at, made.bookmark)
     if isinstance(made, SchemaEvent):
         fields = () if made.field is None else (made.field,)

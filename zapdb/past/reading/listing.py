@@ -191,13 +191,7 @@ def read_one_moment(session: Session, when: When) -> list[RecordChange | SchemaE
 def _read_one(
     session: Session, moments: Moments, decoder: ChangeDecoder, made: LoggedMoment
 ) -> list[RecordChange | SchemaEvent]:
-    found = []
-    for row in iterate_rows(session, moments, made):
-        change = decoder.decode(row)
-        if change is None:
-            break  # of a rollback that is under way
-        found.append(change)
-    return found
+    return [decoder.decode(row) for row in iterate_rows(session, moments, made)]
 
 
 def iterate_rows(session: Session, moments: Moments, made: LoggedMoment) -> Iterator[ChangeRow]:

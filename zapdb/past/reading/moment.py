@@ -12,7 +12,6 @@ from zapdb.errors import (
     HistoryBehind,
     HistoryPurged,
     MomentInFuture,
-    RollbackInProgress,
     UsageError,
 )
 from zapdb.limits import MOMENT_WAIT_SECONDS
@@ -307,12 +306,5 @@ def _reach(session: Session, moments: Moments, time_us: int, time: datetime) -> 
             hint="ask outside of a snapshot, by a process that is not read-only; or ask for an "
             "earlier time",
         )
-    try:
-        with session.job_transaction() as begun:
-            moments.raise_watermark(begun)
-    except RollbackInProgress as error:
-        raise HistoryBehind(
-            "the watermark of the change log can't be raised during a rollback",
-            time=time.isoformat(),
-            hint="finish the rollback first, or ask for an earlier time",
-        ) from error
+    with session.job_transaction() as begun:
+        moments.raise_watermark(begun)

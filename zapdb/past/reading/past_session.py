@@ -411,24 +411,15 @@ class CurrentSchemaSession(PastSession):
         )
 
     def _require_way(self, then: TableAt, now: TableDescriptor) -> None:
-        """Raise `UsageError` if no migrations lead from then to now, or one takes what was
-        archived, which depends on when it was active."""
-        catalog, number = self.catalog, then.schema.number
-        start = now.origins.get(then.revision)
-        if start is None:
-            raise UsageError(
-                "the schema that the table had then was rolled back, so no migrations lead from it "
-                "to that of now",
-                table=then.schema.name,
-                hint=SCHEMA_HINT,
-            )
-        for at in range(start + 1, catalog.position + 1):
-            plan = catalog.chain.conversion_plan(number, at - 1, at)
+        """Raise `UsageError` if a migration between then and now takes what was archived, which
+        depends on when it was active."""
+        start = now.origins[then.revision]
+        for migration, plan in self.catalog.list_steps(then.schema.number, start):
             if any(restored_in(derivation) for derivation in plan.derivations.values()):
                 raise UsageError(
                     "a migration since then has restored archived values, which the records of "
                     "then do not have",
                     table=then.schema.name,
-                    migration=catalog.chain.at(at).label,
+                    migration=migration.label,
                     hint=SCHEMA_HINT,
                 )

@@ -51,7 +51,7 @@ class RewoundTable(BoundTable):
     ) -> None:
         super().__init__(storage, catalog, replace(descriptor, indexes=()))
         self.records: RewoundStatements = records
-        self.archives = ArchiveStatements(records, catalog.chain.archived_fields(schema.number))
+        self.archives = ArchiveStatements(records, catalog.archived_fields(schema.number))
         reader = self._make_reader(codec_for(schema, catalog.zones).decode)
         self.adapter = PastAdapter(self, schema, reader)
 

@@ -183,7 +183,7 @@ def _make_gap(
     return HistoryGap(
         "the history store has a gap there: the changes of the table were not recorded, a migration"
         " changed its values before its first checkpoint was complete, or a rollback brought back"
-        " records that were purged, or older than the store",
+        " records that were purged, older than the store, or maybe converted",
         table=then.schema.name,
         moment=moment,
         recorded_from=min(later, default=None),

@@ -223,10 +223,12 @@ class _Programs:
         number = then.schema.number
         found = next((t for t in catalog.tables.values() if t.schema.number == number), None)
         places = {} if found is None else found.origins
-        if revision in places and then.revision in places:
-            way = [places[r] for r in sorted(places) if revision <= r <= then.revision]
-            if not any(self._restores(number, *step) for step in pairwise(way)):
-                return catalog.chain.program(number, way[0], way[-1], catalog.zones)
+        way = [places[r] for r in sorted(places) if revision <= r <= then.revision]
+        is_known = revision in places and then.revision in places
+        if is_known and all(map(catalog.is_on_chain, way)):
+            steps = [place.position for place in way]
+            if not any(self._restores(number, *step) for step in pairwise(steps)):
+                return catalog.chain.program(number, steps[0], steps[-1], catalog.zones)
         raise HistoryBehind(
             "a migration that the history store has not come to yet made the values of the table",
             table=then.schema.name,

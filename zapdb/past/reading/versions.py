@@ -183,8 +183,6 @@ def _add_logged(
     for moment, row in list_of_record(connection, moments, table, key):
         schema_before, before = decoder.decode_record(table, key, row.before)
         schema, after = decoder.decode_record(table, key, row.after)
-        if schema is None and schema_before is None:
-            break  # of a rollback that is under way
         if before is not None and (not found or found[-1].record is None):
             found.append(_make_baseline(schema_before, before))
         was = decoder.decode_archive(row.archive_before, schema_before)

@@ -16,7 +16,7 @@ class GetClusterStatusRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ...) -> None: ...
 
 class ClusterOverview(_message.Message):
-    __slots__ = ("level", "level_possible", "level_policy", "storage_version", "storage_pending", "releases", "nodes", "stored", "rolling_back", "tenants", "waiting", "jobs", "leases")
+    __slots__ = ("level", "level_possible", "level_policy", "storage_version", "storage_pending", "releases", "nodes", "stored", "tenants", "waiting", "jobs", "leases")
     class ReleasesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -32,7 +32,6 @@ class ClusterOverview(_message.Message):
     RELEASES_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
-    ROLLING_BACK_FIELD_NUMBER: _ClassVar[int]
     TENANTS_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
@@ -45,12 +44,11 @@ class ClusterOverview(_message.Message):
     releases: _containers.ScalarMap[str, int]
     nodes: NodeCounts
     stored: int
-    rolling_back: int
     tenants: _containers.RepeatedCompositeFieldContainer[TenantsAtPosition]
     waiting: _containers.RepeatedCompositeFieldContainer[WaitingMigration]
     jobs: _containers.RepeatedCompositeFieldContainer[WaitingJob]
     leases: _containers.RepeatedCompositeFieldContainer[ClusterLease]
-    def __init__(self, level: _Optional[int] = ..., level_possible: _Optional[int] = ..., level_policy: _Optional[str] = ..., storage_version: _Optional[str] = ..., storage_pending: _Optional[_Iterable[str]] = ..., releases: _Optional[_Mapping[str, int]] = ..., nodes: _Optional[_Union[NodeCounts, _Mapping]] = ..., stored: _Optional[int] = ..., rolling_back: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantsAtPosition, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[WaitingMigration, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[WaitingJob, _Mapping]]] = ..., leases: _Optional[_Iterable[_Union[ClusterLease, _Mapping]]] = ...) -> None: ...
+    def __init__(self, level: _Optional[int] = ..., level_possible: _Optional[int] = ..., level_policy: _Optional[str] = ..., storage_version: _Optional[str] = ..., storage_pending: _Optional[_Iterable[str]] = ..., releases: _Optional[_Mapping[str, int]] = ..., nodes: _Optional[_Union[NodeCounts, _Mapping]] = ..., stored: _Optional[int] = ..., tenants: _Optional[_Iterable[_Union[TenantsAtPosition, _Mapping]]] = ..., waiting: _Optional[_Iterable[_Union[WaitingMigration, _Mapping]]] = ..., jobs: _Optional[_Iterable[_Union[WaitingJob, _Mapping]]] = ..., leases: _Optional[_Iterable[_Union[ClusterLease, _Mapping]]] = ...) -> None: ...
 
 class NodeCounts(_message.Message):
     __slots__ = ("alive", "expired")

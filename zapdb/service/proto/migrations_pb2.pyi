@@ -72,18 +72,18 @@ class StatusRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
 
 class MigrationsStatus(_message.Message):
-    __slots__ = ("position", "pending", "rolling_back", "migrations", "all_tenants")
+    __slots__ = ("position", "pending", "is_due", "migrations", "all_tenants")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
-    ROLLING_BACK_FIELD_NUMBER: _ClassVar[int]
+    IS_DUE_FIELD_NUMBER: _ClassVar[int]
     MIGRATIONS_FIELD_NUMBER: _ClassVar[int]
     ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
     position: int
     pending: int
-    rolling_back: int
+    is_due: bool
     migrations: _containers.RepeatedCompositeFieldContainer[MigrationStatus]
     all_tenants: TenantPositions
-    def __init__(self, position: _Optional[int] = ..., pending: _Optional[int] = ..., rolling_back: _Optional[int] = ..., migrations: _Optional[_Iterable[_Union[MigrationStatus, _Mapping]]] = ..., all_tenants: _Optional[_Union[TenantPositions, _Mapping]] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., pending: _Optional[int] = ..., is_due: _Optional[bool] = ..., migrations: _Optional[_Iterable[_Union[MigrationStatus, _Mapping]]] = ..., all_tenants: _Optional[_Union[TenantPositions, _Mapping]] = ...) -> None: ...
 
 class MigrationStatus(_message.Message):
     __slots__ = ("number", "name", "state", "conflict")
@@ -545,46 +545,38 @@ class JobFinding(_message.Message):
     def __init__(self, what: _Optional[str] = ..., count: _Optional[int] = ..., examples: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RollbackRequest(_message.Message):
-    __slots__ = ("tenant", "min_seq", "to", "evict", "digests", "workers", "dry_run")
+    __slots__ = ("tenant", "min_seq", "to", "evict", "digests", "dry_run")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     EVICT_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
-    WORKERS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     min_seq: int
     to: int
     evict: bool
     digests: _containers.RepeatedScalarFieldContainer[str]
-    workers: int
     dry_run: bool
-    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., to: _Optional[int] = ..., evict: _Optional[bool] = ..., digests: _Optional[_Iterable[str]] = ..., workers: _Optional[int] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., to: _Optional[int] = ..., evict: _Optional[bool] = ..., digests: _Optional[_Iterable[str]] = ..., dry_run: _Optional[bool] = ...) -> None: ...
 
 class RollbackEvent(_message.Message):
-    __slots__ = ("rollback_plan", "rollback_mark", "job_look", "rollback_held", "rolled_back_step", "rollback")
+    __slots__ = ("rollback_plan", "rollback")
     ROLLBACK_PLAN_FIELD_NUMBER: _ClassVar[int]
-    ROLLBACK_MARK_FIELD_NUMBER: _ClassVar[int]
-    JOB_LOOK_FIELD_NUMBER: _ClassVar[int]
-    ROLLBACK_HELD_FIELD_NUMBER: _ClassVar[int]
-    ROLLED_BACK_STEP_FIELD_NUMBER: _ClassVar[int]
     ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     rollback_plan: RollbackPlan
-    rollback_mark: RollbackMark
-    job_look: JobLook
-    rollback_held: RollbackHeld
-    rolled_back_step: RolledBackStep
     rollback: Rollback
-    def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback_mark: _Optional[_Union[RollbackMark, _Mapping]] = ..., job_look: _Optional[_Union[JobLook, _Mapping]] = ..., rollback_held: _Optional[_Union[RollbackHeld, _Mapping]] = ..., rolled_back_step: _Optional[_Union[RolledBackStep, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
+    def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
 
 class RollbackPlan(_message.Message):
-    __slots__ = ("newest", "steps")
+    __slots__ = ("newest", "steps", "due")
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
     newest: str
     steps: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
-    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ...) -> None: ...
+    due: int
+    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ...) -> None: ...
 
 class PreviewedRollback(_message.Message):
     __slots__ = ("number", "label", "summary", "digest", "tenants", "lossy", "tables")
@@ -618,46 +610,14 @@ class TableRollbackPreview(_message.Message):
     indexes: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., fields: _Optional[_Iterable[str]] = ..., indexes: _Optional[_Iterable[str]] = ...) -> None: ...
 
-class RollbackMark(_message.Message):
-    __slots__ = ("label",)
-    LABEL_FIELD_NUMBER: _ClassVar[int]
-    label: str
-    def __init__(self, label: _Optional[str] = ...) -> None: ...
-
-class RollbackHeld(_message.Message):
-    __slots__ = ("doing", "hold")
-    DOING_FIELD_NUMBER: _ClassVar[int]
-    HOLD_FIELD_NUMBER: _ClassVar[int]
-    doing: str
-    hold: str
-    def __init__(self, doing: _Optional[str] = ..., hold: _Optional[str] = ...) -> None: ...
-
-class RolledBackStep(_message.Message):
-    __slots__ = ("number", "label", "tenants", "lossy", "tables", "milliseconds", "position", "seq")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    LABEL_FIELD_NUMBER: _ClassVar[int]
-    TENANTS_FIELD_NUMBER: _ClassVar[int]
-    LOSSY_FIELD_NUMBER: _ClassVar[int]
-    TABLES_FIELD_NUMBER: _ClassVar[int]
-    MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
-    POSITION_FIELD_NUMBER: _ClassVar[int]
-    SEQ_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    label: str
-    tenants: int
-    lossy: bool
-    tables: _containers.RepeatedCompositeFieldContainer[TableRollbackPreview]
-    milliseconds: float
-    position: int
-    seq: int
-    def __init__(self, number: _Optional[int] = ..., label: _Optional[str] = ..., tenants: _Optional[int] = ..., lossy: _Optional[bool] = ..., tables: _Optional[_Iterable[_Union[TableRollbackPreview, _Mapping]]] = ..., milliseconds: _Optional[float] = ..., position: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
-
 class Rollback(_message.Message):
-    __slots__ = ("position", "rolled_back", "seq")
+    __slots__ = ("position", "rolled_back", "milliseconds", "seq")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     position: int
-    rolled_back: _containers.RepeatedCompositeFieldContainer[RolledBackStep]
+    rolled_back: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
+    milliseconds: float
     seq: int
-    def __init__(self, position: _Optional[int] = ..., rolled_back: _Optional[_Iterable[_Union[RolledBackStep, _Mapping]]] = ..., seq: _Optional[int] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., rolled_back: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., milliseconds: _Optional[float] = ..., seq: _Optional[int] = ...) -> None: ...

@@ -9,10 +9,8 @@ from typing import NamedTuple, Self, cast
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.tenant_catalog import NOT_STORED
-from zapdb.errors import TransactionConflict
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
-from zapdb.migrations.chain import find_parting
 from zapdb.records import (
     Attachments,
     Conversion,
@@ -20,7 +18,6 @@ from zapdb.records import (
     RecordReader,
     codec_for,
     decoder_of,
-    encode_prefix,
 )
 from zapdb.records.attachments import NO_ARCHIVE, Load
 from zapdb.records.unreadable import name_record
@@ -64,24 +61,16 @@ def compile_from_newer(
     table `target` at `position`.
 
     Raises `KeyError` for a revision that no record can have now either, and `UnknownName` if the
-    table was dropped. Raises `TransactionConflict` if the position was rolled back and its chain
-    lacks the present revision of the records.
+    table was dropped.
     """
     newer, number = _load_now(storage, catalog), target.number
-    origin = newer.table_numbered(number, target.name).origins[revision]
-    same = find_parting(catalog.chain, newer.chain)
-    if position > same and origin > same:
-        raise TransactionConflict(
-            "the schema changed while the table was read",
-            table=target.name,
-            hint="run the query again, or run it inside db.snapshot()",
-        )
-    chain = newer.chain if position <= same else catalog.chain
-    program = chain.program(number, origin, position, catalog.zones)
+    program = catalog.program(
+        number, newer.table_numbered(number, target.name).origins[revision], position
+    )
     if program.is_self_contained:
         return program
     records = RecordStatements(storage, number, catalog.tenant)
-    archives, convert = ArchiveStatements(records, chain.archived_fields(number)), program.convert
+    archives, convert = ArchiveStatements(records, newer.archived_fields(number)), program.convert
 
     def convert_from_newer(
         key: bytes, value: bytes, start: int, prefix: bytes, attachments: Attachments
@@ -141,7 +130,7 @@ class BoundTable:
         self.records: RecordSource = self.statements
         """What is read."""
         self.blobs = BlobStatements(storage)
-        self._archived = catalog.chain.archived_fields(descriptor.schema.number)
+        self._archived = catalog.archived_fields(descriptor.schema.number)
         self.archives = ArchiveStatements(self.statements, self._archived)
         self.archived = descriptor.schema.archived_cells
         """The cells of the dropped fields whose values are archived."""
@@ -150,8 +139,8 @@ class BoundTable:
             storage, catalog, descriptor, catalog.position, descriptor.revision
         )
         self.prefix = self.reader.prefix
-        self.stale_below = encode_prefix(descriptor.layout_revision)
-        """A stored record below these bytes is stale (rule 1)."""
+        self.current = descriptor.current
+        """The revisions of records that are not stale (rule 1)."""
         self.logs_changes = descriptor.logs_changes
         """Whether changes of records are kept in the change log."""
         indexed = {c.field for index in descriptor.schema.indexes for c in index.components}
@@ -295,7 +284,7 @@ def make_reader_of(
     storage, number = records.storage, descriptor.schema.number
     target = catalog.chain.table_at(position, number)
     load = BlobStatements(storage).load
-    archives = ArchiveStatements(records, catalog.chain.archived_fields(number))
+    archives = ArchiveStatements(records, catalog.archived_fields(number))
 
     def find_program(revision: int) -> Conversion | None:
         if position == catalog.position and descriptor.has_layout_of(revision):
@@ -328,11 +317,10 @@ def compile_program(
     layouts, the table may have the record's layout again. Raises `KeyError` for a revision that no
     record can have."""
     origin = descriptor.origins[revision]
-    source = catalog.chain.table_at(origin, target.number)
-    is_stale = revision < descriptor.layout_revision
-    if not is_stale and source.cells == target.cells:
+    source = catalog.table_at(origin, target.number)
+    if descriptor.current.has(revision) and source.cells == target.cells:
         return None
-    return catalog.chain.program(target.number, origin, position, catalog.zones)
+    return catalog.program(target.number, origin, position)
 
 
 def show_code(catalog: TenantCatalog, descriptor: TableDescriptor) -> str:

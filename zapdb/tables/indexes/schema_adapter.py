@@ -146,9 +146,8 @@ class OlderSchemaAdapter(SchemaAdapter):
         A lookup by the placeholder scans the table: slower, and right (rule 20).
         """
         bound, catalog = self.bound, self.bound.catalog
-        kept = keeps_entries(
-            catalog.chain, bound.schema, self.schema, index, catalog.position, self.position
-        )
+        way = bound.schema.number, catalog.position, self.position
+        kept = keeps_entries(catalog.chain.conversion_plan(*way), bound.schema, self.schema, index)
         descriptor = next(
             (s for s in bound.descriptor.indexes if s.index.number == index.number), None
         )

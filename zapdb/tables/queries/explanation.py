@@ -190,7 +190,7 @@ def _find_lowest_revision(
             met = [one for one in known if any(_meets(one, span) for span in plan.spans)]
             known = met or known
         lowest = min(one.revision for one in known)
-        return version, (lowest, lowest < descriptor.layout_revision)
+        return version, (lowest, lowest < descriptor.current.since)
 
     return session.read_active(bound, read)[1]
 

@@ -49,8 +49,8 @@ class LoggedWrite(NamedTuple):
 
     write: RecordWrite
     change: LoggedChange
-    """A record before and after, both of the active revision, but for those of a rollback. The
-    archived values are looked up when it is executed, if it does not have them."""
+    """A record before and after, both of the active revision. The archived values are looked up
+    when it is executed, if it does not have them."""
     archived: Sequence[ArchiveRow] = ()
     converted: Mapping[int, bytes] = NOT_CONVERTED
     """Values of dropped fields that are archived as far as the change log knows, and still are in

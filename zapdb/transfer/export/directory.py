@@ -104,7 +104,7 @@ def export_directory(
     snapshot stays open. `pace` is the job of a caller that has its own. An export that was
     interrupted begins anew, in another directory.
 
-    Raises `UsageError` for a directory that is not empty, `RollbackInProgress`, before anything is
+    Raises `UsageError` for a directory that is not empty, before anything is
     written the errors of `past.table`, `JobError` if the job is cancelled, and `MissingExtra` for
     Parquet without `pyarrow`.
     """

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zapdb.activation import TenantCatalog
-from zapdb.errors import CorruptionError, RollbackInProgress, UsageError
+from zapdb.errors import CorruptionError, UsageError
 from zapdb.tables.session import Session
 
 
 def read_catalog(session: Session) -> TenantCatalog:
-    """What is active in a snapshot; raises `RollbackInProgress`, and `UsageError` if the database
-    was opened with files that end before that."""
+    """What is active in a snapshot; raises `UsageError` if the database was opened with files that
+    end before that."""
     with session.using():
         catalog = session.catalog
     if session.served_position is not None and session.served_position < catalog.position:
@@ -21,12 +21,6 @@ def read_catalog(session: Session) -> TenantCatalog:
             served=session.served_position,
             active=catalog.position,
             hint="open it without migrations: zapdb.open(url)",
-        )
-    if catalog.rolling_back is not None:
-        raise RollbackInProgress(
-            "a migration is being rolled back",
-            migration=catalog.rolling_back.number,
-            hint="wait until it is finished, or finish it: `zapdb migrate rollback`",
         )
     return catalog
 

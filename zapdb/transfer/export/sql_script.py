@@ -77,7 +77,7 @@ def export_sql(
     Defaults and checks that SQL has, too, go with the tables; what has no equivalent is a comment,
     and in `omitted`. It is a job of `db.jobs`, unless the
     database was opened read-only; `pace` is the job of a caller that has its own. Raises
-    `RollbackInProgress`, and `JobError` if the job is cancelled.
+    `JobError` if the job is cancelled.
     """
     target = Path(path)
     if target.is_dir():

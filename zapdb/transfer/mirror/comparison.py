@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from zapdb.database import Database
-from zapdb.errors import RollbackInProgress
 from zapdb.transfer.mirror.batch import LongField
 from zapdb.transfer.mirror.checking import CheckPass, FarBehind, check_page
 from zapdb.transfer.mirror.mirror_constraints import drop_foreign_keys, find_lacking
@@ -94,7 +93,7 @@ def _compare(
                         raise
                 continue
             done = page
-    except (SchemaMoved, RollbackInProgress, LongField):
+    except (SchemaMoved, LongField):
         return _failed(name, MOVED, done)
     except FarBehind:
         return _failed(name, FAR_BEHIND, done)

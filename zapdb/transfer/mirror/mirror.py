@@ -32,7 +32,6 @@ from zapdb.database.history_facet import switch_change_log_on
 from zapdb.errors import (
     ChangesPruned,
     CorruptCatalog,
-    RollbackInProgress,
     StorageError,
     UsageError,
 )
@@ -169,8 +168,6 @@ class Mirror:
         Raises `TargetBusy` if the target can't be reached now, and `UsageError` for one that is no
         place for this mirror.
         """
-        if self.db._session.catalog.rolling_back is not None:
-            return False
         self._at = (0, "")
         try:
             with self.target.transaction() as session:
@@ -181,8 +178,6 @@ class Mirror:
         except LongField as found:
             self._long.setdefault(found.number, set()).add(found.field)
             return True
-        except RollbackInProgress:
-            return False
         except SchemaMoved:
             self.db._session.reload()
             return True
@@ -320,7 +315,7 @@ class Mirror:
         """Compare one page of a table whose rows were last compared long ago; False if there is
         none."""
         due = self.find_due()
-        if due is None or self.db._session.catalog.rolling_back is not None:
+        if due is None:
             return False
         step = _Step(START)
         try:
@@ -331,7 +326,7 @@ class Mirror:
                     return False
                 self._compare(session, state, due, step)
                 self._known = dict(state.tables)
-        except (SchemaMoved, RollbackInProgress, LongField):
+        except (SchemaMoved, LongField):
             return False
         except KeysViolated as error:
             self._give_way(error)

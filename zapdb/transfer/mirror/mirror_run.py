@@ -11,7 +11,6 @@ from zapdb.errors import (
     CommitUnknown,
     ConnectionsBusy,
     GateTimeout,
-    RollbackInProgress,
     StorageError,
     TransactionConflict,
     ZapdbError,
@@ -39,7 +38,6 @@ COMPARE_SECONDS: Final = 0.4
 PASSING: Final = (
     TargetBusy,
     StorageError,
-    RollbackInProgress,
     TransactionConflict,  # a connection that was lost inside a transaction, too
     CommitUnknown,
     ConnectionsBusy,
@@ -76,8 +74,8 @@ def run_mirror(
     """Keep the target like the database until `stop` is set; `once` ends with the last change.
 
     `report` is called after each piece of work, `wait` with the reason why none can be done now:
-    the target is not there, or the database is not, or a connection was lost, or a migration is
-    being rolled back; with `once`, that is raised as `StorageError` or `ConcurrencyError`.
+    the target is not there, or the database is not, or a connection was lost; with `once`, that is
+    raised as `StorageError` or `ConcurrencyError`.
     `keep_pace` is called before the mirror looks for work: it may take its time.
     """
     ended = stop or threading.Event()

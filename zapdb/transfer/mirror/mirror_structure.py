@@ -488,12 +488,13 @@ def _add(column: PlainColumn, derivation: Derivation | None) -> AddedColumn:
 def find_derivations(
     catalog: TenantCatalog, descriptor: TableDescriptor, revision: int
 ) -> dict[int, Derivation] | None:
-    """How the fields come from those at a revision; None if its migration was rolled back."""
+    """How the fields come from those at a revision; None if a migration was rolled back since: then
+    records that were not converted have the values from before it."""
     origin = descriptor.origins.get(revision)
-    if origin is None:
+    later = (place for at, place in descriptor.origins.items() if at >= revision)
+    if origin is None or not all(map(catalog.is_on_chain, later)):
         return None
-    number = descriptor.schema.number
-    return dict(catalog.chain.conversion_plan(number, origin, catalog.position).derivations)
+    return dict(catalog.plan(descriptor.schema.number, origin, catalog.position).derivations)
 
 
 def carry_on(filling: Filling | None, old: TableForm, new: TableForm) -> list[str]:

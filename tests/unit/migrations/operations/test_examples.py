@@ -11,8 +11,8 @@ import pytest
 
 import zapdb
 from tests.documents import resolve_documents
+from zapdb.activation.rollback import roll_back
 from zapdb.errors import InvalidMigration
-from zapdb.jobs.rollback_run import roll_back_newest
 from zapdb.migrations import OPERATIONS, Chain
 from zapdb.migrations.operations.operation_examples import (
     ALL,
@@ -130,7 +130,7 @@ def test_an_example_is_applied_to_records_and_rolled_back_again(
     assert list(after[0]) == [f.name for f in people.fields]
     storage = connect(url)
     try:
-        assert roll_back_newest(storage).number == len(texts)
+        assert roll_back(storage).migrations[0].number == len(texts)
     finally:
         storage.close()
     (files / f"{len(texts):04d}_example.yaml").unlink()

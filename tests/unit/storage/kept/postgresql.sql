@@ -1,4 +1,4 @@
--- layout 0031
+-- layout 0032
 CREATE TABLE zapdb_archives ( tenant BIGINT NOT NULL, table_number BIGINT NOT NULL, key BYTEA NOT NULL, cell BIGINT NOT NULL, value BYTEA NOT NULL, PRIMARY KEY (tenant, table_number, key, cell) )
 CREATE TABLE zapdb_blobs ( id BYTEA NOT NULL, chunk BIGINT NOT NULL, checksum BIGINT NOT NULL, data BYTEA NOT NULL, PRIMARY KEY (id, chunk) )
 CREATE TABLE zapdb_calls ( id BYTEA NOT NULL, called_at BIGINT NOT NULL, principal TEXT NOT NULL, method TEXT NOT NULL, tenant_name TEXT NOT NULL, tables TEXT NOT NULL, status TEXT NOT NULL, duration_us BIGINT NOT NULL, PRIMARY KEY (id) )
@@ -28,7 +28,7 @@ CREATE TABLE zapdb_quarantine ( job TEXT NOT NULL, key BYTEA NOT NULL, tenant BI
 CREATE TABLE zapdb_range_revisions ( tenant BIGINT NOT NULL, table_number BIGINT NOT NULL, revision BIGINT NOT NULL, lower BYTEA NOT NULL, upper BYTEA, PRIMARY KEY (tenant, table_number, revision, lower) )
 CREATE TABLE zapdb_ranges ( job TEXT NOT NULL, range BIGINT NOT NULL, lower BYTEA, upper BYTEA, state TEXT NOT NULL, fence BIGINT NOT NULL, owner TEXT NOT NULL, expires_at BIGINT NOT NULL, resume_after BYTEA, read BIGINT NOT NULL, written BIGINT NOT NULL, conflicts BIGINT NOT NULL, PRIMARY KEY (job, range) )
 CREATE TABLE zapdb_requests ( principal TEXT NOT NULL, key TEXT NOT NULL, request BYTEA NOT NULL, owner TEXT NOT NULL, answer BYTEA, expires_at BIGINT NOT NULL, PRIMARY KEY (principal, key) )
-CREATE TABLE zapdb_schema_history ( tenant BIGINT NOT NULL, table_number BIGINT NOT NULL, revision BIGINT NOT NULL, event TEXT NOT NULL, fingerprint BYTEA NOT NULL, migrated_at BIGINT NOT NULL, migrated_by TEXT NOT NULL, position BIGINT NOT NULL, migration BIGINT NOT NULL, record_format BIGINT NOT NULL, layout_revision BIGINT NOT NULL, table_schema BYTEA NOT NULL, PRIMARY KEY (tenant, table_number, revision) )
+CREATE TABLE zapdb_schema_history ( tenant BIGINT NOT NULL, table_number BIGINT NOT NULL, revision BIGINT NOT NULL, event TEXT NOT NULL, fingerprint BYTEA NOT NULL, migrated_at BIGINT NOT NULL, migrated_by TEXT NOT NULL, position BIGINT NOT NULL, migration BIGINT NOT NULL, record_format BIGINT NOT NULL, layout_revision BIGINT NOT NULL, first_layout_revision BIGINT NOT NULL, table_schema BYTEA NOT NULL, PRIMARY KEY (tenant, table_number, revision) )
 CREATE TABLE zapdb_schemas ( table_number BIGINT NOT NULL, migration BIGINT NOT NULL, content BYTEA NOT NULL, PRIMARY KEY (table_number, migration) )
 CREATE TABLE zapdb_sequences ( tenant BIGINT NOT NULL, field BIGINT NOT NULL, block_after BIGINT NOT NULL, last BIGINT NOT NULL, PRIMARY KEY (tenant, field) )
 CREATE TABLE zapdb_stamps ( tenant BIGINT NOT NULL, number BIGINT NOT NULL, snapshot TEXT NOT NULL, stamped_at BIGINT NOT NULL, moment BIGINT NOT NULL, visible_at BIGINT NOT NULL, PRIMARY KEY (tenant, number) )

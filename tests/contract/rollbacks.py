@@ -1,0 +1,25 @@
+"""Rollbacks that are interrupted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import Workspace
+from zapdb.activation import rollback
+
+
+class Stopped(Exception):
+    """In place of the death of a process."""
+
+
+def leave_tenants_due(place: Workspace) -> None:
+    """Roll back the newest migration, and end when the end of the chain has moved, before any
+    tenant has followed."""
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollback, "migrate_each_tenant", stop)
+        with pytest.raises(Stopped):
+            rollback.roll_back(place.connect())
