@@ -136,6 +136,8 @@ def test_as_json(current: Project) -> None:
                         "records": 20,
                         "fields": [],
                         "indexes": [],
+                        "built": [],
+                        "constraints": [],
                     }
                 ],
             },
@@ -152,6 +154,8 @@ def test_as_json(current: Project) -> None:
                         "records": 0,
                         "fields": [],
                         "indexes": ["by_age"],
+                        "built": [],
+                        "constraints": [],
                     }
                 ],
             },
@@ -238,3 +242,59 @@ def test_it_does_not_roll_back_what_was_not_asked_for(current: Project) -> None:
     for table in ("zapdb_catalog", "zapdb_counters", "zapdb_leases"):  # the process was a node
         del before[table], after[table]
     assert after == before
+
+
+VISITS = """\
+zapdb: 1
+summary: Visits
+changes:
+  - create_table:
+      table: visits
+      key: [id]
+      fields:
+        - {name: id, type: integer}
+        - {name: person, type: reference, to: people}
+        - {name: note, type: string}
+  - create_table: {table: notes, key: [id], fields: [{name: id, type: integer}]}
+  - create_index: {table: visits, index: by_note, fields: [{field: note}]}
+  - create_index: {table: visits, index: by_person, fields: [{field: person}]}
+  - add_check: {table: visits, check: has_note, expression: "note != ''"}
+  - add_reference: {table: visits, field: person, on_delete: cascade}
+rollback: inferred
+"""
+LESS = """\
+zapdb: 1
+summary: Less
+changes:
+  - drop_reference: {table: visits, field: person}
+  - drop_check: {table: visits, check: has_note}
+  - drop_index: {table: visits, index: by_note}
+  - drop_table: {table: notes, records: discard}
+rollback: inferred
+"""
+
+
+def test_it_says_what_comes_back(current: Project) -> None:
+    """Indexes that queries miss until they are built, constraints that bind again, tables."""
+    current.file("0005_visits").write_text(VISITS)
+    assert current.run("migrate", "up").status == 0
+    with zapdb.open("sqlite:///test.db") as db:
+        key = db.table("people").all()[0].id
+        db.table("visits").insert_many({"id": at, "person": key, "note": "x"} for at in range(3))
+    current.file("0006_less").write_text(LESS)
+    assert current.run("migrate", "up").status == 0
+    with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
+        result = current.run("migrate", "rollback", stdin="n")
+        assert f"  {db._node} has its file, and keeps it from being rolled back\n" in result.out
+        result = current.run("migrate", "rollback", "--evict", stdin="n")
+        assert f"  {db._node} is evicted\n" in result.out
+    assert result.out.splitlines()[1:3] == [
+        "  visits: no record changes; queries scan until the index by_note is built; check has_note,"
+        " reference person bind again",
+        "  notes: the table comes back empty",
+    ]
+    found = current.run("migrate", "rollback", "--yes", "--json").json["rolled_back"][0]["tables"]
+    assert [(one["table"], one["action"], one["built"], one["constraints"]) for one in found] == [
+        ("visits", "kept", ["by_note"], ["check has_note", "reference person"]),
+        ("notes", "restored", [], []),
+    ]

@@ -18,6 +18,7 @@ from zapdb.activation.up import CHAIN_LEASE, find_due, migrate_each_tenant
 from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases, nodes
 from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.row_kinds import SettingRow, Tenant
 from zapdb.catalog.settings import Scope
@@ -137,6 +138,12 @@ def may_follow(connection: Connection, tenant: Tenant) -> bool:
     except SchemaChangesRefused:
         return False
     return True
+
+
+def list_users(connection: Connection, number: int) -> list[Node]:
+    """The live processes whose files contain the migration with this number."""
+    found = nodes.list_nodes(connection)
+    return [node for node, alive in found if alive and node.row.files_end >= number]
 
 
 def _require_unused(connection: Connection, migration: Migration, *, evict: bool) -> None:

@@ -47,10 +47,12 @@ def migrate_rollback_command(
     `--to`.
 
     With `--json`, which needs `--yes`: `{position, rolled_back: [{number, label, summary, digest,
-    tenants, lossy, tables: [{table, action, records, fields, indexes}]}], milliseconds, seq}`. A
-    process whose catalog cache has the seq sees the change. `tenants` is a count, and `records` a
-    count over all these tenants. `action` is what becomes of the records: `deleted`, `converted` or
-    `kept`; `fields` and `indexes` are lost.
+    tenants, lossy, tables: [{table, action, records, fields, indexes, built, constraints}]}],
+    milliseconds, seq}`. A process whose catalog cache has the seq sees the change. `tenants` is a
+    count, and `records` a count over all these tenants. `action` is what becomes of the records:
+    `deleted`, `converted`, `kept`, or `restored` with their table; `fields` and `indexes` are lost.
+    The indexes `built` come back and have to be built; `constraints` come back and have to be
+    validated.
 
     With `--idempotency-key`, which needs `--yes`, what is lost is not shown before.
     """
@@ -71,6 +73,9 @@ def migrate_rollback_command(
             output.write(f"nothing to roll back: the newest migration is {newest}")
         for step in plan.steps:
             _write_step(step, output)
+        for process in plan.processes:
+            said = "is evicted" if evict else "has its file, and keeps it from being rolled back"
+            output.write(f"  {process} {said}")
         if plan.steps and not confirmation.is_given("a rollback", _ask(plan), output):
             return EXIT_ERROR
         digests = tuple(step.digest for step in plan.steps)
@@ -95,6 +100,9 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
     records = format_count(loss.records, "record")
     if loss.action == "deleted":
         return [f"the table is deleted with its {records}"]
+    if loss.action == "restored":
+        what = f"with {records}" if loss.records else "empty"
+        return [f"the table comes back {what}", *_describe_returning(loss)]
     is_one = loss.records == 1
     said = [f"{records} {'is' if is_one else 'are'} converted back"]
     if not loss.records:
@@ -103,6 +111,15 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
         said.append(f"the values of {', '.join(loss.fields)} are lost")
     if loss.indexes:
         said.append(f"the index {', '.join(loss.indexes)} is dropped")
+    return said + _describe_returning(loss)
+
+
+def _describe_returning(loss: TableRollbackPreview) -> list[str]:
+    said = list[str]()
+    if loss.built:
+        said.append(f"queries scan until the index {', '.join(loss.built)} is built")
+    if loss.constraints:
+        said.append(f"{', '.join(loss.constraints)} bind again")
     return said
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from msgspec import structs
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation.activate import find_kept
+from zapdb.activation.descriptors import constraints_of
 from zapdb.catalog.row_kinds import Job
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.control import find_job
@@ -175,15 +178,19 @@ def count_reads(
 class TableRollbackPreview:
     """What a rollback does to one table.
 
-    `records` are deleted with it, or converted back, or kept as they are. The `indexes` go, and so
-    do the values of `fields`: nothing on the way back is made of them.
+    `records` are deleted with it, or converted back, or kept as they are, or come back with it
+    (restored). The `indexes` go, and so do the values of `fields`: nothing on the way back is made
+    of them. Those `built` come back, and queries scan until they are built; `constraints` come
+    back, bind what is written from then on, and are validated by a job.
     """
 
     table: str
-    action: Literal["deleted", "converted", "kept"]
+    action: Literal["deleted", "converted", "kept", "restored"]
     records: int
-    fields: tuple[str, ...]
-    indexes: tuple[str, ...]
+    fields: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = ()
+    built: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,17 +226,20 @@ def preview_rollback(connection: Connection, catalog: TenantCatalog, to: int) ->
             for descriptor in catalog.tables.values()
         }
         for migration in migrations:
-            if migration.number > catalog.position:
+            place = ChainPlace(migration.number, migration.id)
+            if migration.number > catalog.position or not catalog.is_on_chain(place):
                 continue
             reached[migration.number] += 1
-            for table in _changed_tables(migration.before, migration.after):
+            found = [
                 # A later migration may have dropped the table; its records are counted there.
-                by_origin = counts.get(table.number, {})
-                loss = _find_loss(catalog, migration, table, by_origin)
+                _find_loss(catalog, migration, table, counts.get(table.number, {}))
+                for table in _changed_tables(migration.before, migration.after)
+            ]
+            found += _list_restored(connection, catalog, migration)
+            for loss in found:
                 known = losses[migration.number].get(loss.table)
-                if known is not None:
-                    loss = replace(loss, records=loss.records + known.records)
-                losses[migration.number][loss.table] = loss
+                records = loss.records + (0 if known is None else known.records)
+                losses[migration.number][loss.table] = replace(loss, records=records)
     return [
         RollbackStep(m, reached[m.number], _is_lossy(m), tuple(losses[m.number].values()))
         for m in migrations
@@ -260,20 +270,53 @@ def _changed_tables(before: Schema, after: Schema) -> Sequence[TableSchema]:
     return [table for table in after if before.table_numbered(table.number) != table]
 
 
+def _list_restored(
+    connection: Connection, catalog: TenantCatalog, migration: Migration
+) -> Iterator[TableRollbackPreview]:
+    """The tables that a migration has dropped: they come back, empty if it discarded the
+    records."""
+    for table in migration.before:
+        if migration.after.table_numbered(table.number) is not None:
+            continue
+        records = 0
+        if migration.after.table_active_or_archived(table.number) is not None:
+            statements = RecordStatements(connection.storage, table.number, catalog.tenant)
+            (records,) = connection.fetch_one(statements.count_sql)
+        yield TableRollbackPreview(
+            table.name,
+            "restored",
+            int(records),
+            built=tuple(index.name for index in table.indexes) if records else (),
+            constraints=_name_constraints(table),
+        )
+
+
+def _name_constraints(table: TableSchema) -> tuple[str, ...]:
+    return tuple(f"{kind} {name}" for kind, _, name in constraints_of(table))
+
+
 def _find_loss(
     catalog: TenantCatalog, migration: Migration, table: TableSchema, by_origin: dict[int, int]
 ) -> TableRollbackPreview:
     old, number = migration.before.table_active_or_archived(table.number), migration.number
+    indexes = tuple(index.name for index in table.indexes)
     if old is None:
-        indexes = tuple(index.name for index in table.indexes)
         return TableRollbackPreview(table.name, "deleted", sum(by_origin.values()), (), indexes)
     plan = migration.conversion_down(table.number)
     derived = [*plan.derivations.values(), *plan.archives.values()]
     used = frozenset[int]().union(*(inputs_of(derivation) for derivation in derived))
-    fields = tuple(f.name for f in table.fields if f.number not in used)
     held = {index.number for index in old.indexes}
-    indexes = tuple(index.name for index in table.indexes if index.number not in held)
+    kept = find_kept(table, old, catalog.chain.up_to(number), catalog.chain.up_to(number - 1))
+    lost = TableRollbackPreview(
+        table.name,
+        "kept",
+        0,
+        tuple(f.name for f in table.fields if f.number not in used),
+        tuple(index.name for index in table.indexes if index.number not in held),
+        tuple(index.name for index in old.indexes if index.number not in kept),
+        tuple(name for name in _name_constraints(old) if name not in _name_constraints(table)),
+    )
     if table.layout == old.layout:
-        return TableRollbackPreview(table.name, "kept", 0, fields, indexes)
+        return lost
     records = sum(count for origin, count in by_origin.items() if origin >= number)
-    return TableRollbackPreview(table.name, "converted", records, fields, indexes)
+    return replace(lost, action="converted", records=records)

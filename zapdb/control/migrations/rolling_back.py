@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.rollback import roll_back
+from zapdb.activation.rollback import list_users, roll_back
 from zapdb.activation.up import find_due
 from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
@@ -35,11 +35,13 @@ class PreviewedRollback:
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
     """What is rolled back, the newest first, and the newest migration that is active now. `due` is
-    how many tenants have yet to follow a rollback that was interrupted."""
+    how many tenants have yet to follow a rollback that was interrupted; `processes` are live ones
+    whose files contain one of the migrations."""
 
     newest: str | None
     steps: tuple[PreviewedRollback, ...]
     due: int
+    processes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,10 @@ def _plan(target: Target, catalog: TenantCatalog, to: int | None) -> RollbackPla
         steps = list[RollbackStep]()
         if to is not None or not due:
             steps = preview_rollback(connection, catalog, chain.end - 1 if to is None else to)
+        first = min((step.migration.number for step in steps), default=chain.end + 1)
+        users = tuple(str(node) for node in list_users(connection, first))
     newest = catalog.chain.at(catalog.position).label if catalog.position else None
-    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due)
+    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users)
 
 
 def _describe_step(step: RollbackStep) -> PreviewedRollback:

@@ -569,14 +569,16 @@ class RollbackEvent(_message.Message):
     def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
 
 class RollbackPlan(_message.Message):
-    __slots__ = ("newest", "steps", "due")
+    __slots__ = ("newest", "steps", "due", "processes")
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
     newest: str
     steps: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
     due: int
-    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ...) -> None: ...
+    processes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PreviewedRollback(_message.Message):
     __slots__ = ("number", "label", "summary", "digest", "tenants", "lossy", "tables")
@@ -597,18 +599,22 @@ class PreviewedRollback(_message.Message):
     def __init__(self, number: _Optional[int] = ..., label: _Optional[str] = ..., summary: _Optional[str] = ..., digest: _Optional[str] = ..., tenants: _Optional[int] = ..., lossy: _Optional[bool] = ..., tables: _Optional[_Iterable[_Union[TableRollbackPreview, _Mapping]]] = ...) -> None: ...
 
 class TableRollbackPreview(_message.Message):
-    __slots__ = ("table", "action", "records", "fields", "indexes")
+    __slots__ = ("table", "action", "records", "fields", "indexes", "built", "constraints")
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ACTION_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     INDEXES_FIELD_NUMBER: _ClassVar[int]
+    BUILT_FIELD_NUMBER: _ClassVar[int]
+    CONSTRAINTS_FIELD_NUMBER: _ClassVar[int]
     table: str
     action: str
     records: int
     fields: _containers.RepeatedScalarFieldContainer[str]
     indexes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., fields: _Optional[_Iterable[str]] = ..., indexes: _Optional[_Iterable[str]] = ...) -> None: ...
+    built: _containers.RepeatedScalarFieldContainer[str]
+    constraints: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., fields: _Optional[_Iterable[str]] = ..., indexes: _Optional[_Iterable[str]] = ..., built: _Optional[_Iterable[str]] = ..., constraints: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rollback(_message.Message):
     __slots__ = ("position", "rolled_back", "milliseconds", "seq")
