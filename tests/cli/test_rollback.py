@@ -289,8 +289,8 @@ def test_it_says_what_comes_back(current: Project) -> None:
         result = current.run("migrate", "rollback", "--evict", stdin="n")
         assert f"  {db._node} is evicted\n" in result.out
     assert result.out.splitlines()[1:3] == [
-        "  visits: no record changes; queries scan until the index by_note is built; check has_note,"
-        " reference person bind again",
+        "  visits: no record changes; queries scan until the index by_note is built;"
+        " check has_note, reference person bind again",
         "  notes: the table comes back empty",
     ]
     found = current.run("migrate", "rollback", "--yes", "--json").json["rolled_back"][0]["tables"]

@@ -1055,3 +1055,75 @@ def test_a_writer_that_holds_the_database_is_not_waited_for(
     assert (table["indexes"][0]["seconds"] is None) is is_alone
     assert table["includes_writing"] is not is_alone
     assert (TransactionMode.JOB in begun) is not is_alone
+
+
+# Rolling back
+
+BY_TITLE = "create_index: {table: items, index: by_title, unique: true, fields: [{field: title}]}"
+HAS_SIZE = "add_check: {table: items, check: has_size, expression: size >= 0}"
+LOOSEN = (
+    "drop_index: {table: items, index: by_title}",
+    "drop_check: {table: items, check: has_size}",
+)
+
+
+@pytest.mark.on_each_engine
+def test_what_a_rollback_brings_back_is_tried_on_all_records(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, BY_TITLE, HAS_SIZE)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": at, "title": f"t{at}"} for at in range(40))
+    workspace.write(3, *LOOSEN, ADD_COLOR)
+    with workspace.open() as db:
+        for at in (3, 4, 5):
+            db.table("items").update(at, title="same", size=-at, color="blue")
+    before = dump(workspace)
+    with workspace.follow() as db:
+        found = db.admin.rehearse_rollback()
+        assert db.admin.rehearse_rollback(3).migrations == ()
+    (table,) = found.tables
+    assert (found.is_rollback, found.migrations, found.target) == (True, ("0003_test",), 2)
+    assert [(one.what, one.count) for one in table.refused] == [
+        ("check has_size", 3),
+        ("index by_title", 2),
+    ]
+    (index,) = table.indexes
+    assert (index.index, index.unique, index.records) == ("by_title", True, 40)
+    assert [(loss.field, loss.records) for loss in table.losses] == [("color", 3)]
+    assert (found.refused, found.lost, found.obstacles) == (True, True, ())
+    after = dump(workspace)
+    for of_nodes in ("zapdb_catalog", "zapdb_counters", "zapdb_leases"):
+        del before[of_nodes], after[of_nodes]
+    assert after == before
+    roll_back(workspace.connect())
+    workspace.remove(3)
+    with workspace.open() as db:
+        reports = {report.job.kind: report.job for report in db.admin.run_jobs()}
+        assert {kind: job.state for kind, job in reports.items()} == {
+            "index": "blocked",
+            "validate": "blocked",
+            "convert": "done",
+        }
+        counted = [(one.what, one.count) for job in reports.values() for one in job.findings]
+        assert sorted(counted) == [("check has_size", 3), ("index by_title", 2)]
+
+
+def test_what_keeps_a_rollback_from_it_is_told(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    workspace.write(2, ADD_COLOR)
+    command = ["migrate", "rehearse", "--rollback", "-d", workspace.address]
+    with workspace.open() as db:
+        db.admin.set_setting("schema_changes", "refuse")
+        result = run_here(command)
+    assert result.status == 1
+    assert "rehearsed rolling back 1 migration: 0002_test" in result.out
+    assert result.out.count("`zapdb migrate rollback` would end with:") == 2
+    assert "a setting refuses schema changes" in result.out
+    assert "running processes use the migration" in result.out
+    found = json.loads(run_here([*command, "--to", "0", "--json", "--all-tenants"]).out)["tenants"]
+    assert [(one["migrations"], one["is_rollback"]) for one in found] == [
+        (["0002_test", "0001_test"], True)
+    ]
+    for wrong in (["--all"], ["--seed", "1"], ["-m", str(workspace.directory)], ["--to", "9"]):
+        assert run_here([*command, *wrong]).status == 2
+    assert run_here(["migrate", "rehearse", "--to", "1", "-d", workspace.address]).status == 2

@@ -9,11 +9,13 @@ stored structures: no file is needed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from zapdb.activation.activate import warm_dataset_fingerprints
+from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.activation.up import CHAIN_LEASE, find_due, migrate_each_tenant
 from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases, nodes
@@ -29,7 +31,7 @@ from zapdb.catalog.stored_migrations import (
     read_chain_state,
 )
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
-from zapdb.errors import ConcurrencyError, SchemaChangesRefused, UsageError
+from zapdb.errors import ConcurrencyError, SchemaChangesRefused, UsageError, ZapdbError
 from zapdb.limits import CHAIN_LEASE_SECONDS, ROLLBACK_WAIT_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations import Chain, Migration
@@ -111,12 +113,49 @@ def _choose(chain: Chain, to: int | None, digests: Sequence[str]) -> tuple[Migra
                 found=chain.migrations[-1].label,
                 hint=_NOT_CONFIRMED,
             )
+    _require_no_squash(going)
+    return going
+
+
+def choose_end(catalog: TenantCatalog, to: int | None) -> int:
+    """Where the chain would end: at `to`, or before the newest migration; raises `UsageError` where
+    there is nothing to roll back."""
+    chain = catalog.stored_chain
+    if not chain.end:
+        raise UsageError("no migration is stored, so there is nothing to roll back")
+    if to is not None and to > chain.end:
+        raise UsageError(
+            "no migration with this number is stored",
+            number=to,
+            newest=chain.migrations[-1].label,
+        )
+    return chain.end - 1 if to is None else to
+
+
+def find_rollback_obstacles(
+    connection: Connection, going: Sequence[Migration]
+) -> Iterator[ZapdbError]:
+    """The errors that rolling migrations back would end with now, in a READ transaction."""
+    if not going:
+        return
+    checks: tuple[Callable[[], None], ...] = (
+        partial(_require_no_squash, going),
+        partial(_require_allowed, connection, {migration.id for migration in going}),
+        partial(_refuse_users, list_users(connection, going[-1].number), going[-1]),
+    )
+    for check in checks:
+        try:
+            check()
+        except ZapdbError as error:
+            yield error
+
+
+def _require_no_squash(going: Sequence[Migration]) -> None:
     for one in going:
         if one.replaces:
             raise UsageError(
                 "a squash cannot be rolled back: the database begins with it", migration=one.label
             )
-    return going
 
 
 def _require_allowed(connection: Connection, going: Set[int]) -> None:
@@ -155,11 +194,15 @@ def _require_unused(connection: Connection, migration: Migration, *, evict: bool
         if evict or not alive:
             nodes.evict(connection, node)
         else:
-            users.append(str(node.lease.owner))
+            users.append(node)
+    _refuse_users(users, migration)
+
+
+def _refuse_users(users: Sequence[Node], migration: Migration) -> None:
     if users:
         raise UsageError(
             "running processes use the migration",
             migration=migration.label,
-            nodes="; ".join(users),
+            nodes="; ".join(map(str, users)),
             hint="stop them, or run `zapdb migrate rollback --evict`, which refuses their writes",
         )

@@ -722,6 +722,7 @@ class AsyncDatabaseAdmin(Proxy[DatabaseAdmin]):
     count_by_revision = awaited("read", DatabaseAdmin.count_by_revision)
     repair = awaited("task", DatabaseAdmin.repair)
     rehearse = awaited("task", DatabaseAdmin.rehearse)
+    rehearse_rollback = awaited("task", DatabaseAdmin.rehearse_rollback)
     verify = awaited("task", DatabaseAdmin.verify)
     sweep = awaited("task", DatabaseAdmin.sweep)
     setting = awaited("read", DatabaseAdmin.setting)

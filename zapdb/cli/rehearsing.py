@@ -14,7 +14,7 @@ from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.job_bar import closing_answers, showing_looks
 from zapdb.cli.output import Output, Part, format_count, format_seconds
 from zapdb.control.job_runs import JobLook, RateMeter
-from zapdb.control.migrations.rehearsing import RehearsalEvent, rehearse
+from zapdb.control.migrations.rehearsing import RehearsalEvent, rehearse, rehearse_rollback
 from zapdb.errors import EXIT_ERROR, UsageError
 from zapdb.jobs.migration_plan import ProcessPlan
 from zapdb.jobs.rehearsal import (
@@ -59,6 +59,18 @@ def migrate_rehearse_command(
             "setting `job_max_latency_ms`.",
         ),
     ] = None,
+    is_rollback: Annotated[
+        bool,
+        typer.Option("--rollback", help="Try the rollback of stored migrations, and no files."),
+    ] = False,
+    to: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="With --rollback: of all above this number; by default of the newest one.",
+        ),
+    ] = None,
 ) -> int:
     """Try the pending migrations on the records, before they are applied: nothing is stored.
 
@@ -70,6 +82,10 @@ def migrate_rehearse_command(
     conversions and index builds are measured on a sample, with one worker. Last come the live
     processes with their files, and what would keep `zapdb migrate up` from applying.
 
+    With `--rollback`, tells what rolling back would do instead: which indexes have to be built
+    again and how long that takes, which records violate unique indexes, checks and references that
+    come back, which fields are lost, and what would keep `zapdb migrate rollback` from it.
+
     It reads in small batches, beside readers and writers. What they write meanwhile may be missed.
     Exit status 1 if anything would be refused or lost; else 3 if a migration would wait for
     processes.
@@ -79,18 +95,29 @@ def migrate_rehearse_command(
     refused: [{what, count, examples}], filled: [{what, count, examples}], tried, unchanged, losses:
     [{migration, field, operation, because, records, unchanged, key, value, back}], failures,
     unreadable_count, unreadable}], processes: [{process, release, files_end, served_position,
-    blocks}], obstacles, raised_level, seed}`; with `--all-tenants`, `{tenants: […]}`. `refused` and
-    `lost` are true or false; `migrations` are labels; `filled` are fields that become required;
-    `failures` and `obstacles` are errors in the JSON form of all commands: what conversions lose
-    without declaring it, and what `zapdb migrate up` would end with. `raised_level` is the level
-    that it would raise the database to, or null.
+    blocks}], obstacles, raised_level, seed, is_rollback}`; with `--all-tenants`, `{tenants: […]}`.
+    `refused` and `lost` are true or false; `migrations` are labels; `filled` are fields that become
+    required; `failures` and `obstacles` are errors in the JSON form of all commands: what
+    conversions lose without declaring it, and what `zapdb migrate up` would end with.
+    `raised_level` is the level that it would raise the database to, or null.
     """
     if all_tenants and options.tenant is not None:
         raise UsageError("--tenant and --all-tenants contradict each other", hint="give one")
-    directory = find_migrations(migrations)
+    is_of_files = migrations is not None or all_records or seed is not None
+    if is_rollback and is_of_files:
+        raise UsageError(
+            "--rollback tries what is stored, on all records that matter: no files and no sample",
+            hint="leave out --migrations, --all and --seed",
+        )
+    if to is not None and not is_rollback:
+        raise UsageError("--to needs --rollback", hint="add --rollback, or leave out --to")
     found = list[Rehearsal]()
     with options.control() as control:
-        asked = control.call(rehearse, directory, sample, all_records, seed, latency, all_tenants)
+        if is_rollback:
+            asked = control.call(rehearse_rollback, to, latency, all_tenants)
+        else:
+            given = (find_migrations(migrations), sample, all_records, seed, latency, all_tenants)
+            asked = control.call(rehearse, *given)
         with closing_answers(asked) as events:
             for rehearsal in _show_looks(events, output):
                 found.append(rehearsal)
@@ -133,10 +160,12 @@ def _show_looks(events: Iterator[RehearsalEvent], output: Output) -> Iterator[Re
 
 def _write_rehearsal(found: Rehearsal, output: Output) -> None:
     if not found.migrations:
-        output.write("nothing is pending")
+        said = "there is nothing to roll back" if found.is_rollback else "nothing is pending"
+        output.write(said)
         return
     count = format_count(len(found.migrations), "migration")
-    output.write(f"rehearsed {count}: ", (", ".join(found.migrations), "bold"))
+    what = f"rehearsed rolling back {count}" if found.is_rollback else f"rehearsed {count}"
+    output.write(f"{what}: ", (", ".join(found.migrations), "bold"))
     output.write()
     rows: list[Sequence[Part]] = [
         (
@@ -218,7 +247,8 @@ def _write_lost(found: Rehearsal, output: Output) -> None:
     if not lost:
         return
     output.write()
-    output.write(("would be lost, and no rollback brings it back:", "bold yellow"))
+    way_back = "no way back" if found.is_rollback else "no rollback"
+    output.write((f"would be lost, and {way_back} brings it back:", "bold yellow"))
     for table in lost:
         if table.action == "discarded":
             output.write(
@@ -274,7 +304,8 @@ def _show_files(process: ProcessPlan) -> str:
 
 def _write_sum(found: Rehearsal, output: Output) -> None:
     for error in found.obstacles:
-        output.write(("`zapdb migrate up` would end with:", "bold red"))
+        command = "rollback" if found.is_rollback else "up"
+        output.write((f"`zapdb migrate {command}` would end with:", "bold red"))
         for line in str(error).splitlines():
             output.write(f"  {line}")
     said = [

@@ -16,6 +16,7 @@ from typing import Any
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinned_fingerprints import FingerprintMatch, find_fingerprint
 from zapdb.activation.preview import PreviewCatalog
+from zapdb.activation.rollback import choose_end
 from zapdb.activation.sent_files import read_given
 from zapdb.activation.tenant_removal import Removed, remove_tenant
 from zapdb.catalog import rows
@@ -37,7 +38,14 @@ from zapdb.jobs.blob_sweep import SweepReport, sweep_blobs
 from zapdb.jobs.index_rebuilding import plan_reindexing
 from zapdb.jobs.job_run import JobReport, Runner, run_each, run_locally
 from zapdb.jobs.known_revisions import forget_wrong_ranges
-from zapdb.jobs.rehearsal import TRIED_RECORDS, Rehearsal, RehearsalChoice, rehearse_at_once
+from zapdb.jobs.rehearsal import (
+    TRIED_RECORDS,
+    Rehearsal,
+    RehearsalChoice,
+    rehearse_migrations,
+    rehearse_rolling_back,
+    run_rehearsal,
+)
 from zapdb.jobs.repair import IndexRepair, repair_indexes
 from zapdb.jobs.sampling import draw_seed
 from zapdb.jobs.tenant_verification import TableReport, verify_by_jobs, verify_tenant
@@ -231,7 +239,27 @@ class DatabaseAdmin(Facet):
             row = rows.get(connection, Tenant, catalog.tenant)
         assert row is not None, "its catalog was loaded"
         chain = read_given(directory, catalog, prove=True).chain
-        return rehearse_at_once(self._storage, row.name, catalog, chain, choice)
+        return run_rehearsal(rehearse_migrations(self._storage, row.name, catalog, chain, choice))
+
+    def rehearse_rollback(
+        self, to: int | None = None, *, max_latency_ms: int | None = None
+    ) -> Rehearsal:
+        """Try on this tenant's records what rolling back all migrations above number `to`, or the
+        newest one, would do: indexes and constraints that come back are tried on all records.
+        Nothing is stored. `max_latency_ms` is as in `rehearse`.
+
+        Raises `UsageError` where there is nothing to roll back, and `ConcurrencyError` if the
+        schema changes meanwhile.
+        """
+        choice = RehearsalChoice(max_latency_ms=max_latency_ms)
+        with self._session.reading() as connection:
+            known = self._session.catalog
+            known = known.active if isinstance(known, PreviewCatalog) else known
+            catalog = load_tenant_catalog(connection, self._tenant, known)
+            row = rows.get(connection, Tenant, catalog.tenant)
+        assert row is not None, "its catalog was loaded"
+        end = choose_end(catalog, to)
+        return run_rehearsal(rehearse_rolling_back(self._storage, row.name, catalog, end, choice))
 
     # Settings
 

@@ -221,21 +221,8 @@ def preview_rollback(connection: Connection, catalog: TenantCatalog, to: int) ->
         if tenant.position <= to or tenant.removing:
             continue
         catalog = load_tenant_catalog(connection, tenant.number, catalog)
-        counts = {
-            descriptor.schema.number: _count_by_origin(connection, catalog, descriptor)
-            for descriptor in catalog.tables.values()
-        }
-        for migration in migrations:
-            place = ChainPlace(migration.number, migration.id)
-            if migration.number > catalog.position or not catalog.is_on_chain(place):
-                continue
+        for migration, found in list_losses(connection, catalog, to):
             reached[migration.number] += 1
-            found = [
-                # A later migration may have dropped the table; its records are counted there.
-                _find_loss(catalog, migration, table, counts.get(table.number, {}))
-                for table in _changed_tables(migration.before, migration.after)
-            ]
-            found += _list_restored(connection, catalog, migration)
             for loss in found:
                 known = losses[migration.number].get(loss.table)
                 records = loss.records + (0 if known is None else known.records)
@@ -244,6 +231,27 @@ def preview_rollback(connection: Connection, catalog: TenantCatalog, to: int) ->
         RollbackStep(m, reached[m.number], _is_lossy(m), tuple(losses[m.number].values()))
         for m in migrations
     ]
+
+
+def list_losses(
+    connection: Connection, catalog: TenantCatalog, to: int
+) -> Iterator[tuple[Migration, list[TableRollbackPreview]]]:
+    """Yield the migrations above `to` that are active for a tenant, the newest first, and what
+    rolling each back does."""
+    counts = {
+        descriptor.schema.number: _count_by_origin(connection, catalog, descriptor)
+        for descriptor in catalog.tables.values()
+    }
+    for migration in reversed(catalog.stored_chain.after(to)):
+        place = ChainPlace(migration.number, migration.id)
+        if migration.number > catalog.position or not catalog.is_on_chain(place):
+            continue
+        found = [
+            # A later migration may have dropped the table; its records are counted there.
+            _find_loss(catalog, migration, table, counts.get(table.number, {}))
+            for table in _changed_tables(migration.before, migration.after)
+        ]
+        yield migration, [*found, *_list_restored(connection, catalog, migration)]
 
 
 def _is_lossy(migration: Migration) -> bool:

@@ -173,7 +173,8 @@ def _plan_table(
     seconds = None
     if old is not None and records:
         # The fields that the migrations archive are archived while the sample is written.
-        known = catalog if catalog.is_due else replace(catalog, chain=chain)
+        is_further = catalog.find_parting(chain) == catalog.position
+        known = replace(catalog, chain=chain) if is_further else catalog
         bound = BoundTable(connection.storage, known, catalog.tables[old.name])
         taken = samples[table.name] = _Sample(bound, chain)
         seconds = taken.convert(connection, records, sample)

@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.preview import catalog_at
+from zapdb.activation.rollback import find_rollback_obstacles
 from zapdb.activation.served_schema import require_not_due
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
 from zapdb.catalog.cluster.level import level_of, read_level, require_reachable
@@ -42,6 +43,7 @@ from zapdb.jobs.building import IndexWork
 from zapdb.jobs.estimate import SAMPLE_RECORDS, measure_work
 from zapdb.jobs.findings import EXAMPLES_MAX, without_examples
 from zapdb.jobs.future_checks import FutureChecks
+from zapdb.jobs.job_status import list_losses
 from zapdb.jobs.migration_plan import (
     ProcessPlan,
     TableAction,
@@ -186,7 +188,8 @@ class RehearsedTable:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What applying the pending migrations, by their labels, would do to a tenant's records.
+    """What applying the pending migrations, by their labels, would do to a tenant's records; or, if
+    it `is_rollback`, what rolling them back would do.
 
     `refused` says whether anything would be refused, `lost` whether values would be lost.
     `obstacles` are the errors that `zapdb migrate up` would end with now; `raised_level` is the
@@ -205,6 +208,7 @@ class Rehearsal:
     obstacles: tuple[ZapdbError, ...]
     raised_level: int | None
     seed: int
+    is_rollback: bool = False
 
 
 def rehearse_migrations(
@@ -224,12 +228,7 @@ def rehearse_migrations(
         needed = level_of(chain.after(catalog.stored_chain.end))
         raised = needed if pending and read_level(connection) < needed else None
     if pending:
-        plan = make_migration_plan(storage, catalog, chain, SAMPLE_RECORDS)
-        future = catalog_at(storage, catalog, chain, chain.end)
-        catalogs = _Catalogs(storage, catalog, future, pending)
-        for table in plan.tables:
-            look = partial(RehearsalLook, tenant, table.table)
-            tables.append((yield from _rehearse_table(catalogs, table, choice, look)))
+        tables = yield from _rehearse_tables(storage, tenant, catalog, chain, choice)
     is_up_refused = any(error.exit_status != EXIT_PENDING for error in obstacles)
     return Rehearsal(
         tenant,
@@ -246,18 +245,78 @@ def rehearse_migrations(
     )
 
 
-def rehearse_at_once(
+def rehearse_rolling_back(
+    storage: Storage, tenant: str, catalog: TenantCatalog, to: int, choice: RehearsalChoice
+) -> Generator[RehearsalLook, None, Rehearsal]:
+    """Rehearse rolling back the migrations above `to`, as far as they are active for a tenant:
+    indexes and constraints that come back are tried on all records.
+
+    Raises as `rehearse_migrations` does.
+    """
+    require_not_due(catalog)
+    chain, tables = catalog.stored_chain, list[RehearsedTable]()
+    going = tuple(reversed(chain.after(to)))
+    with storage.transaction(TransactionMode.READ) as connection:
+        processes = tuple(list_processes(connection, ()))
+        obstacles = tuple(find_rollback_obstacles(connection, going))
+        losses = _list_losses(connection, catalog, to)
+    if to < catalog.position:
+        kept = chain.up_to(to)
+        found = yield from _rehearse_tables(storage, tenant, catalog, kept, choice)
+        tables = [replace(one, losses=tuple(losses.get(one.table, ()))) for one in found]
+    return Rehearsal(
+        tenant,
+        catalog.position,
+        min(to, catalog.position),
+        bool(obstacles) or any(table.is_refused for table in tables),
+        any(table.is_lost for table in tables),
+        tuple(migration.label for migration in going),
+        tuple(tables),
+        processes,
+        obstacles,
+        None,
+        choice.seed,
+        is_rollback=True,
+    )
+
+
+def _list_losses(
+    connection: Connection, catalog: TenantCatalog, to: int
+) -> dict[str, list[RehearsedLoss]]:
+    """The fields whose values a rollback loses, by the names of their tables."""
+    found: dict[str, list[RehearsedLoss]] = {}
+    for migration, losses in list_losses(connection, catalog, to):
+        for loss in losses:
+            found.setdefault(loss.table, []).extend(
+                RehearsedLoss(
+                    migration.label, name, "rollback", None, loss.records, 0, None, None, None
+                )
+                for name in loss.fields
+            )
+    return found
+
+
+def _rehearse_tables(
     storage: Storage, tenant: str, catalog: TenantCatalog, chain: Chain, choice: RehearsalChoice
-) -> Rehearsal:
-    """The same in one call."""
-    found = list[Rehearsal]()
+) -> Generator[RehearsalLook, None, list[RehearsedTable]]:
+    plan = make_migration_plan(storage, catalog, chain, SAMPLE_RECORDS)
+    future = catalog_at(storage, catalog, chain, chain.end)
+    catalogs = _Catalogs(storage, catalog, future, chain.after(catalog.position))
+    tables = list[RehearsedTable]()
+    for table in plan.tables:
+        look = partial(RehearsalLook, tenant, table.table)
+        tables.append((yield from _rehearse_table(catalogs, table, choice, look)))
+    return tables
 
-    def rehearse() -> Iterator[RehearsalLook]:
-        found.append((yield from rehearse_migrations(storage, tenant, catalog, chain, choice)))
 
-    for _ in rehearse():
-        pass  # nobody looks
-    return found[0]
+def run_rehearsal(rehearsal: Generator[RehearsalLook, None, Rehearsal]) -> Rehearsal:
+    """Run a rehearsal, and look at nothing but its end."""
+    while True:
+        try:
+            next(rehearsal)
+        except StopIteration as ended:
+            found: Rehearsal = ended.value
+            return found
 
 
 def rehearse_nothing(tenant: str, chain: Chain) -> Rehearsal:

@@ -147,6 +147,7 @@ class AsyncMigrationMethods(AsyncMethods):
     diff = remote_awaited(comparing.diff)
     plan = remote_awaited(planning.plan)
     rehearse = remote_iterated(rehearsing.rehearse)
+    rehearse_rollback = remote_iterated(rehearsing.rehearse_rollback)
     up = remote_iterated(applying.up)
     rollback = remote_iterated(rolling_back.rollback)
 

@@ -385,6 +385,7 @@ class MigrationMethods(Methods):
     diff = remote(comparing.diff)
     plan = remote(planning.plan)
     rehearse = remote_stream(rehearsing.rehearse)
+    rehearse_rollback = remote_stream(rehearsing.rehearse_rollback)
     up = remote_stream(applying.up)
     rollback = remote_stream(rolling_back.rollback)
 

@@ -249,6 +249,7 @@ METHODS: Final = (
     Method(comparing.diff, "migrate:plan"),
     Method(planning.plan, "migrate:plan"),
     Method(rehearsing.rehearse, "migrate:plan", is_live=True),
+    Method(rehearsing.rehearse_rollback, "migrate:plan", is_live=True),
     Method(listing.list_jobs, "jobs:read"),
     Method(showing.get_job, "jobs:read", is_long=_is_measured),
     Method(showing.watch_job, "jobs:read"),

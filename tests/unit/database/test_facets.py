@@ -16,8 +16,8 @@ DATABASE = (
 )
 ADMIN = (
     "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint metrics "
-    "nodes rehearse reindex remove_tenant repair run_jobs schema_history set_setting setting "
-    "settings sweep tenants verify wait_for_catalog"
+    "nodes rehearse rehearse_rollback reindex remove_tenant repair run_jobs schema_history "
+    "set_setting setting settings sweep tenants verify wait_for_catalog"
 )
 CHANGE_LOG = "begin end follower followers prune read read_back read_moment status"
 JOBS = "cancel get list pause resume set_priority throttle"

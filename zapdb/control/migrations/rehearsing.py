@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Annotated
 
 from zapdb.activation import TenantCatalog
+from zapdb.activation.rollback import choose_end
 from zapdb.activation.sent_files import read_given
 from zapdb.catalog.tenants import list_tenants
-from zapdb.control.bounds import Between
+from zapdb.control.bounds import Between, Number
 from zapdb.control.target import Target
 from zapdb.errors import UnknownName
 from zapdb.jobs.rehearsal import (
@@ -20,10 +21,12 @@ from zapdb.jobs.rehearsal import (
     RehearsalLook,
     rehearse_migrations,
     rehearse_nothing,
+    rehearse_rolling_back,
 )
 from zapdb.jobs.sampling import SEED_BITS, draw_seed
 from zapdb.limits import JOB_LATENCY_MS_MAX, PLAN_SAMPLE_RECORDS_MAX
-from zapdb.migrations import Chain, GivenDirectory
+from zapdb.migrations import GivenDirectory
+from zapdb.schema import Schema
 
 RehearsalEvent = RehearsalLook | Rehearsal
 """What `rehearse` tells while it works; at the end of each tenant's work comes its answer."""
@@ -53,26 +56,54 @@ def rehearse(
         return
     seed = draw_seed() if seed is None else seed
     choice = RehearsalChoice(sample, all_records, seed, max_latency_ms)
+    for one in _list_targets(target, all_tenants):
+        with suppress(UnknownName) if all_tenants else nullcontext():  # it was removed meanwhile
+            known = one.catalog()
+            told = rehearse_migrations(one.storage, one.tenant_name, known, given.chain, choice)
+            after = given.chain.schema_at(given.chain.end)
+            yield from _without_values(one, known, after, told)
+
+
+def rehearse_rollback(
+    target: Target,
+    to: Number | None = None,
+    max_latency_ms: Annotated[int, Between(1, JOB_LATENCY_MS_MAX)] | None = None,
+    all_tenants: bool = False,
+) -> Iterator[RehearsalEvent]:
+    """What rolling back all migrations above number `to`, or the newest one, would do to the
+    records of a tenant, or of each; yields how far it is, and at the end what was found. Nothing is
+    stored.
+
+    Indexes and constraints that come back are tried on all records. `max_latency_ms` is as in
+    `rehearse`. Raises `UsageError` as `rollback` does, and `ConcurrencyError` if the schema changes
+    meanwhile.
+    """
+    to = choose_end(target.catalog(), to)
+    choice = RehearsalChoice(max_latency_ms=max_latency_ms)
+    for one in _list_targets(target, all_tenants):
+        with suppress(UnknownName) if all_tenants else nullcontext():
+            known = one.catalog()
+            told = rehearse_rolling_back(one.storage, one.tenant_name, known, to, choice)
+            yield from _without_values(one, known, known.stored_chain.schema_at(to), told)
+
+
+def _list_targets(target: Target, all_tenants: bool) -> list[Target]:
     if not all_tenants:
-        yield from _rehearse_tenant(target, catalog, given.chain, choice)
-        return
+        return [target]
     with target.reading() as connection:
         tenants = list_tenants(connection)
-    for tenant in tenants:
-        if tenant.removing:
-            continue
-        other = replace(target, tenant_name=tenant.name)
-        with suppress(UnknownName):  # it was removed meanwhile
-            yield from _rehearse_tenant(other, other.catalog(), given.chain, choice)
+    return [replace(target, tenant_name=one.name) for one in tenants if not one.removing]
 
 
-def _rehearse_tenant(
-    target: Target, catalog: TenantCatalog, chain: Chain, choice: RehearsalChoice
+def _without_values(
+    target: Target,
+    catalog: TenantCatalog,
+    after: Schema,
+    told: Generator[RehearsalLook, None, Rehearsal],
 ) -> Generator[RehearsalEvent, None, None]:
-    found = yield from rehearse_migrations(
-        target.storage, target.tenant_name, catalog, chain, choice
-    )
-    before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(chain.end)
+    """Pass on what a rehearsal tells, without the values of tables that the caller may not see."""
+    found = yield from told
+    before = catalog.chain.schema_at(catalog.position)
     tables = []
     for table in found.tables:
         then = after.table_named(table.table)

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.rollback import list_users, roll_back
+from zapdb.activation.rollback import choose_end, list_users, roll_back
 from zapdb.activation.up import find_due
 from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
 from zapdb.control.target import Target
-from zapdb.errors import UsageError
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.limits import MIGRATIONS_MAX
 
@@ -106,17 +105,9 @@ def _plan(target: Target, catalog: TenantCatalog, to: int | None) -> RollbackPla
     with target.reading() as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         chain, due = catalog.stored_chain, len(find_due(connection))
-        if not chain.end:
-            raise UsageError("no migration is stored, so there is nothing to roll back")
-        if to is not None and to > chain.end:
-            raise UsageError(
-                "no migration with this number is stored",
-                number=to,
-                newest=chain.migrations[-1].label,
-            )
-        steps = list[RollbackStep]()
+        end, steps = choose_end(catalog, to), list[RollbackStep]()
         if to is not None or not due:
-            steps = preview_rollback(connection, catalog, chain.end - 1 if to is None else to)
+            steps = preview_rollback(connection, catalog, end)
         first = min((step.migration.number for step in steps), default=chain.end + 1)
         users = tuple(str(node) for node in list_users(connection, first))
     newest = catalog.chain.at(catalog.position).label if catalog.position else None

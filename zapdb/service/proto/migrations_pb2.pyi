@@ -258,6 +258,20 @@ class RehearseRequest(_message.Message):
     all_tenants: bool
     def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., sample: _Optional[int] = ..., all_records: _Optional[bool] = ..., seed: _Optional[int] = ..., max_latency_ms: _Optional[int] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
 
+class RehearseRollbackRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "to", "max_latency_ms", "all_tenants")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    MAX_LATENCY_MS_FIELD_NUMBER: _ClassVar[int]
+    ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    to: int
+    max_latency_ms: int
+    all_tenants: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., to: _Optional[int] = ..., max_latency_ms: _Optional[int] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
+
 class RehearsalEvent(_message.Message):
     __slots__ = ("rehearsal_look", "rehearsal")
     REHEARSAL_LOOK_FIELD_NUMBER: _ClassVar[int]
@@ -279,7 +293,7 @@ class RehearsalLook(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., table: _Optional[str] = ..., read: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Rehearsal(_message.Message):
-    __slots__ = ("tenant", "position", "target", "refused", "lost", "migrations", "tables", "processes", "obstacles", "raised_level", "seed")
+    __slots__ = ("tenant", "position", "target", "refused", "lost", "migrations", "tables", "processes", "obstacles", "raised_level", "seed", "is_rollback")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +305,7 @@ class Rehearsal(_message.Message):
     OBSTACLES_FIELD_NUMBER: _ClassVar[int]
     RAISED_LEVEL_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    IS_ROLLBACK_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     position: int
     target: int
@@ -302,7 +317,8 @@ class Rehearsal(_message.Message):
     obstacles: _containers.RepeatedCompositeFieldContainer[_errors_pb2.Error]
     raised_level: int
     seed: int
-    def __init__(self, tenant: _Optional[str] = ..., position: _Optional[int] = ..., target: _Optional[int] = ..., refused: _Optional[bool] = ..., lost: _Optional[bool] = ..., migrations: _Optional[_Iterable[str]] = ..., tables: _Optional[_Iterable[_Union[RehearsedTable, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessPlan, _Mapping]]] = ..., obstacles: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping]]] = ..., raised_level: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    is_rollback: bool
+    def __init__(self, tenant: _Optional[str] = ..., position: _Optional[int] = ..., target: _Optional[int] = ..., refused: _Optional[bool] = ..., lost: _Optional[bool] = ..., migrations: _Optional[_Iterable[str]] = ..., tables: _Optional[_Iterable[_Union[RehearsedTable, _Mapping]]] = ..., processes: _Optional[_Iterable[_Union[ProcessPlan, _Mapping]]] = ..., obstacles: _Optional[_Iterable[_Union[_errors_pb2.Error, _Mapping]]] = ..., raised_level: _Optional[int] = ..., seed: _Optional[int] = ..., is_rollback: _Optional[bool] = ...) -> None: ...
 
 class RehearsedTable(_message.Message):
     __slots__ = ("table", "action", "records", "converted", "seconds", "includes_writing", "indexes", "refused", "filled", "tried", "unchanged", "losses", "failures", "unreadable_count", "unreadable")
