@@ -457,6 +457,14 @@ def test_two_that_go_up_at_once_do_it_once(twins: Twins) -> None:
     assert sorted(len(one.applied) for one in done) == [0, 0, 3]
 
 
+@pytest.mark.parametrize("options", [(), ("--json",)], ids=["text", "json"])
+def test_a_rollback_is_rehearsed_alike(twins: Twins, options: tuple[str, ...]) -> None:
+    for given in ((), ("--to", "0"), ("--to", "9"), ("--all-tenants",)):
+        twins.run("migrate", "rehearse", "--rollback", *given, *options)
+    twins.run("migrate", "up", "-m", twins.directory("stored"))
+    assert twins.run("migrate", "rehearse", "--rollback", "--to", "0", *options).status == 1
+
+
 def test_a_rollback_is_of_what_was_confirmed(twins: Twins) -> None:
     with zapdb.connect(twins.service) as client:
         list(client.migrations.up(Path(twins.directory("pending"))))
