@@ -282,7 +282,8 @@ def _write_loss(table: RehearsedTable, loss: RehearsedLoss, output: Output) -> N
 def _write_processes(found: Rehearsal, output: Output) -> None:
     output.write()
     if not found.processes:
-        output.write("no process has the database open")
+        what = "has a file of theirs" if found.is_rollback else "has the database open"
+        output.write(f"no process {what}")
     else:
         output.write("live processes:")
     for process in found.processes:

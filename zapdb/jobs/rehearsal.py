@@ -249,7 +249,8 @@ def rehearse_rolling_back(
     storage: Storage, tenant: str, catalog: TenantCatalog, to: int, choice: RehearsalChoice
 ) -> Generator[RehearsalLook, None, Rehearsal]:
     """Rehearse rolling back the migrations above `to`, as far as they are active for a tenant:
-    indexes and constraints that come back are tried on all records.
+    indexes and constraints that come back are tried on all records. The `processes` are those whose
+    files contain one of the migrations.
 
     Raises as `rehearse_migrations` does.
     """
@@ -257,7 +258,7 @@ def rehearse_rolling_back(
     chain, tables = catalog.stored_chain, list[RehearsedTable]()
     going = tuple(reversed(chain.after(to)))
     with storage.transaction(TransactionMode.READ) as connection:
-        processes = tuple(list_processes(connection, ()))
+        live = list_processes(connection, ())
         obstacles = tuple(find_rollback_obstacles(connection, going))
         losses = _list_losses(connection, catalog, to)
     if to < catalog.position:
@@ -272,7 +273,7 @@ def rehearse_rolling_back(
         any(table.is_lost for table in tables),
         tuple(migration.label for migration in going),
         tuple(tables),
-        processes,
+        tuple(one for one in live if one.files_end > to),
         obstacles,
         None,
         choice.seed,
