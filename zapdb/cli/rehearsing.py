@@ -104,13 +104,7 @@ def migrate_rehearse_command(
     if all_tenants and options.tenant is not None:
         raise UsageError("--tenant and --all-tenants contradict each other", hint="give one")
     is_of_files = migrations is not None or all_records or seed is not None
-    if is_rollback and is_of_files:
-        raise UsageError(
-            "--rollback tries what is stored, on all records that matter: no files and no sample",
-            hint="leave out --migrations, --all and --seed",
-        )
-    if to is not None and not is_rollback:
-        raise UsageError("--to needs --rollback", hint="add --rollback, or leave out --to")
+    _require_one_way(is_rollback=is_rollback, is_of_files=is_of_files, has_end=to is not None)
     found = list[Rehearsal]()
     with options.control() as control:
         if is_rollback:
@@ -129,6 +123,17 @@ def migrate_rehearse_command(
     output.document({"tenants": found} if all_tenants else found[0])
     statuses = {_status_of(rehearsal) for rehearsal in found}
     return EXIT_ERROR if EXIT_ERROR in statuses else max(statuses, default=0)
+
+
+def _require_one_way(*, is_rollback: bool, is_of_files: bool, has_end: bool) -> None:
+    """Raise `UsageError` for options that have no meaning together."""
+    if is_rollback and is_of_files:
+        raise UsageError(
+            "--rollback tries what is stored, on all records that matter: no files and no sample",
+            hint="leave out --migrations, --all and --seed",
+        )
+    if has_end and not is_rollback:
+        raise UsageError("--to needs --rollback", hint="add --rollback, or leave out --to")
 
 
 def _status_of(found: Rehearsal) -> int:

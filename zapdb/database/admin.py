@@ -251,7 +251,7 @@ class DatabaseAdmin(Facet):
         Raises `UsageError` where there is nothing to roll back, and `ConcurrencyError` if the
         schema changes meanwhile.
         """
-        choice = RehearsalChoice(max_latency_ms=max_latency_ms)
+        choice = RehearsalChoice(seed=0, max_latency_ms=max_latency_ms)
         with self._session.reading() as connection:
             known = self._session.catalog
             known = known.active if isinstance(known, PreviewCatalog) else known

@@ -312,12 +312,14 @@ def _rehearse_tables(
 
 def run_rehearsal(rehearsal: Generator[RehearsalLook, None, Rehearsal]) -> Rehearsal:
     """Run a rehearsal, and look at nothing but its end."""
-    while True:
-        try:
-            next(rehearsal)
-        except StopIteration as ended:
-            found: Rehearsal = ended.value
-            return found
+    found = list[Rehearsal]()
+
+    def run() -> Iterator[RehearsalLook]:
+        found.append((yield from rehearsal))
+
+    for _ in run():
+        pass  # nobody looks
+    return found[0]
 
 
 def rehearse_nothing(tenant: str, chain: Chain) -> Rehearsal:

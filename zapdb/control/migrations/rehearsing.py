@@ -79,7 +79,7 @@ def rehearse_rollback(
     meanwhile.
     """
     to = choose_end(target.catalog(), to)
-    choice = RehearsalChoice(max_latency_ms=max_latency_ms)
+    choice = RehearsalChoice(seed=0, max_latency_ms=max_latency_ms)
     for one in _list_targets(target, all_tenants):
         with suppress(UnknownName) if all_tenants else nullcontext():
             known = one.catalog()
