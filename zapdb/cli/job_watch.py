@@ -28,7 +28,7 @@ from zapdb.cli.job_progress import run_one, stopping_on_interrupt, write_job_run
 from zapdb.cli.output import Output, print_note
 from zapdb.control.job_runs import JobRun
 from zapdb.database.catalog_watch import CatalogWatcher
-from zapdb.database.due_tenants import DueTenants, PlannedJobs
+from zapdb.database.job_queue import ChangedTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Progress, plan_jobs, read_progress
@@ -82,18 +82,18 @@ def convert_watch_command(
         append_zones(storage)
         check_level(storage.connection())
         only = None if tenant is None else find_tenant(storage.connection(), tenant).number
-        due, watcher = DueTenants(only), CatalogWatcher(storage)
-        watcher.add_listener(due)
+        changed, watcher = ChangedTenants(only), CatalogWatcher(storage)
+        watcher.add_listener(changed)
         try:
             with _registered(storage, watcher) as (node, heartbeat):
-                watch = _Watch(storage, watcher, due, node, output)
+                watch = _Watch(storage, watcher, changed, node, output)
                 watch.should_stop = lambda: is_interrupted() or heartbeat.lost is not None
                 with _ending_on_sigterm(watch):
                     watch.run(workers, seconds)
                 if heartbeat.lost is not None:
                     raise heartbeat.lost
         finally:
-            watcher.remove_listener(due)
+            watcher.remove_listener(changed)
             watcher.stop()
 
 
@@ -133,7 +133,7 @@ def _ending_on_sigterm(watch: _Watch) -> Iterator[None]:
 
 
 class _Watch:
-    """Plans the jobs of tenants that are due, and runs the most urgent one."""
+    """Plans the jobs of tenants that have changed, and runs the most urgent one."""
 
     should_stop: Callable[[], bool]
 
@@ -141,14 +141,14 @@ class _Watch:
         self,
         storage: Storage,
         watcher: CatalogWatcher,
-        due: DueTenants,
+        changed: ChangedTenants,
         node: Node,
         output: Output,
     ) -> None:
         self.is_ended = False
         self._storage = storage
         self._watcher = watcher
-        self._due = due
+        self._changed = changed
         self._node = node
         self._output = output
         self._planned = PlannedJobs()
@@ -166,13 +166,13 @@ class _Watch:
     def run(self, workers: int | None, seconds: float | None) -> None:
         """Run jobs until it should stop, or until none came up for so long."""
         runner = partial(run_locally, workers=workers, should_stop=self._is_interrupted)
-        self._due.add(self._find_needy())
+        self._changed.add(self._find_needy())
         for stored in self._watcher.cache(CATALOG_WAIT_SECONDS).list(Job):
-            if is_blocked(stored) and self._due.concerns(stored.tenant):
+            if is_blocked(stored) and self._changed.concerns(stored.tenant):
                 self._try_again_later(stored.tenant, BLOCKED_RETRY_SECONDS)
         print_note("watching the catalog; Ctrl-C ends it")
         while not self._is_over():
-            for tenant in [*self._due.take_all(), *self._planned.take_later()]:
+            for tenant in [*self._changed.take_all(), *self._planned.take_later()]:
                 if self._is_over():
                     return
                 self._try_to(partial(self._plan, tenant), tenant)
@@ -186,7 +186,7 @@ class _Watch:
         return self.is_ended or self.should_stop()
 
     def _is_interrupted(self) -> bool:
-        return self._is_over() or self._due.arrived.is_set()
+        return self._is_over() or self._changed.arrived.is_set()
 
     def _find_needy(self) -> set[int]:
         cache = self._watcher.cache(CATALOG_WAIT_SECONDS)
@@ -195,7 +195,7 @@ class _Watch:
             return find_needy_tenants(connection, cache, chain)
 
     def _wait(self, seconds: float | None) -> bool:
-        """Wait until a tenant is due, or it should stop; returns whether there is more to do."""
+        """Wait until a tenant has changed, or it should stop; returns whether more is to do."""
         over = None if seconds is None else time.monotonic() + seconds
         while not self._is_over():
             now, later = time.monotonic(), self._planned.find_next_time()
@@ -204,7 +204,7 @@ class _Watch:
             if over is not None and over <= now:
                 return False
             times = [now + LOOK_SECONDS, *(at for at in (later, over) if at is not None)]
-            if self._due.arrived.wait(min(times) - now):
+            if self._changed.arrived.wait(min(times) - now):
                 return True
         return False
 

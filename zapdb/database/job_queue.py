@@ -1,6 +1,6 @@
-"""The jobs of many tenants: which tenants are due, as the catalog feed tells, and what comes first.
+"""The jobs of many tenants: for which ones something has changed, and which job comes first.
 
-No tenant is looked at itself until something has changed for it.
+No tenant is looked at itself until the catalog feed tells that something has changed for it.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ DEFINING: tuple[str, ...] = ("tenant", "index", "constraint")
 """The kinds of rows that define a tenant's catalog; their keys begin with the tenant's number."""
 
 
-class DueTenants:
+class ChangedTenants:
     """A listener of the catalog watch, and a queue: each tenant is in it once.
 
-    A tenant is due when what is active for it has changed, or an operator has changed one of its
+    A tenant is in it when what is active for it has changed, or an operator has changed one of its
     planned jobs. With `only`, no other tenant ever is.
     """
 
     def __init__(self, only: int | None = None) -> None:
         self.arrived = threading.Event()
-        """Set when a tenant has become due since the queue was emptied, and by `stop`."""
+        """Set when a tenant has come since the queue was emptied, and by `stop`."""
         self._only = only
-        self._due = dict[int, None]()
+        self._tenants = dict[int, None]()
         self._lock = threading.Lock()
         self._is_loaded = False
         self._changed_at = dict[str, int]()
@@ -57,20 +57,20 @@ class DueTenants:
                 yield job.tenant
 
     def concerns(self, tenant: int) -> bool:
-        """Whether a tenant may ever be due."""
+        """Whether a tenant may ever be in the queue."""
         return self._only in (None, tenant)
 
     def add(self, tenants: Iterable[int]) -> None:
         wanted = [number for number in tenants if self.concerns(number)]
         with self._lock:
-            self._due |= dict.fromkeys(wanted)
+            self._tenants |= dict.fromkeys(wanted)
             if wanted:
                 self.arrived.set()
 
     def take_all(self) -> list[int]:
         """Empty the queue."""
         with self._lock:
-            found, self._due = list(self._due), {}
+            found, self._tenants = list(self._tenants), {}
             self.arrived.clear()
         return found
 
