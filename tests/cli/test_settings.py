@@ -36,7 +36,9 @@ def test_rule_14_a_table_may_have_its_own(people: Project) -> None:
 def test_rule_14_there_are_two_profiles(people: Project) -> None:
     assert people.run("settings", "get", "convert").out == "on_access\n"
     assert people.run("settings", "profile", "production").out == (
-        "profile is production\nconvert is background, unless it is set\n"
+        "profile is production\n"
+        "convert is background, unless it is set\n"
+        "convert_after_seconds is 3600, unless it is set\n"
     )
     found = people.run("settings", "get", "convert", "--json").json
     assert (found["value"], found["from"]) == ("background", "profile")

@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import zapdb
-from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, INDEX_SIZE, ITEMS
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, DROP_NOTE, INDEX_SIZE, ITEMS
 from tests.support import GUARD_SECONDS, Workspace, finish, wait_until
+from zapdb.activation import rollback
 from zapdb.catalog import cache, feed
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.row_kinds import KINDS, SettingRow, Tenant
@@ -270,11 +271,17 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
     workspace.write(2, ADD_COLOR, INDEX_SIZE)
     other = workspace.open()
     db.admin.wait_for_catalog(other.admin.catalog_seq())
-    wait_until(lambda: stale(db) == 0, "all records are converted")
     wait_until(
         lambda: all(i.state == "readable" for i in db.admin.catalog().tables[0].indexes),
         "the index is built",
     )
+    assert stale(db) == 300
+    (job,) = [job for job in db.jobs.list() if job.kind == "convert" and job.state == "planned"]
+    (wait,) = db.jobs.get(job.id).waits
+    assert wait.startswith("left until ")
+    assert wait.endswith(" by convert_after_seconds: `zapdb convert run` does not wait")
+    db.admin.set_setting("convert_after_seconds", "0", table="items")
+    wait_until(lambda: stale(db) == 0, "all records are converted")
     seq = other.admin.set_setting("profile", "development")
     for process in (db, other):
         process.admin.wait_for_catalog(seq)
@@ -282,6 +289,59 @@ def test_rule_14_production_converts_in_the_background(workspace: Workspace) -> 
     db.admin.wait_for_catalog(workspace.open().admin.catalog_seq())
     time.sleep(0.1)
     assert stale(db) == 300
+
+
+@pytest.mark.on_each_engine
+def test_rule_14_a_rollback_within_the_hour_of_production_gives_back_what_was_lost(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    db.admin.set_setting("profile", "production")
+    fill(db, 300)
+    db.table("items").where().update(note="a note")
+    before = list(db.table("items"))
+    workspace.write(2, DROP_NOTE, INDEX_SIZE)
+    with workspace.open() as other:
+        wait_until(
+            lambda: all(i.state == "readable" for i in other.admin.catalog().tables[0].indexes),
+            "the background is through with what it may run",
+        )
+        assert stale(other) == 300
+    db.close()
+    workspace.remove(2)
+    rollback.roll_back(workspace.connect())
+    assert list(workspace.open().table("items")) == before
+
+
+def test_rule_14_the_background_begins_a_conversion_when_its_time_has_come(
+    workspace: Workspace,
+) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    fill(db, 300)
+    db.admin.set_setting("convert", "background")
+    db.admin.set_setting("convert_after_seconds", "2", table="items")
+    workspace.write(2, ADD_COLOR)
+    other = workspace.open()
+    wait_until(lambda: stale(other) == 0, "all records are converted")
+    now = other._storage.now_us(other._storage.connection())
+    ((changed,),) = workspace.execute(
+        "SELECT migrated_at FROM zapdb_schema_history WHERE revision = 2"
+    )
+    assert now - changed >= 2_000_000
+
+
+@pytest.mark.on_each_engine
+def test_rule_14_a_conversion_by_hand_does_not_wait(workspace: Workspace) -> None:
+    workspace.write(1, ITEMS)
+    db = workspace.open()
+    fill(db, 300)
+    db.admin.set_setting("profile", "production")
+    workspace.write(2, ADD_COLOR)
+    other = workspace.open()
+    other.admin.run_jobs()
+    assert stale(other) == 0
 
 
 @pytest.mark.on_each_engine

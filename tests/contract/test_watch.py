@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -118,6 +119,23 @@ def test_rule_14_a_watch_runs_the_jobs_of_every_tenant_that_becomes_due(
         status, out, err = end(process)
         assert (status, out, err) == (0, "", "")
     assert node not in list_live_nodes(db._storage)
+    assert find_planned(db._storage) == set()
+
+
+def test_rule_14_a_watch_leaves_conversions_for_later_until_the_setting_or_the_time_says_so(
+    workspace: Workspace,
+) -> None:
+    db = make_tenants(workspace)
+    db.admin.set_setting("convert_after_seconds", "100000")
+    with watching(workspace, "--json") as process:
+        migrate(workspace, 2, ADD_COLOR, INDEX_SIZE)
+        assert {run["kind"] for run in read_runs(process, 3)} == {"index"}
+        time.sleep(1)
+        assert find_planned(db._storage) == find_needy(db._storage) != set()
+        seq = db.admin.set_setting("convert_after_seconds", "1")
+        db.admin.wait_for_catalog(seq)
+        assert {run["kind"] for run in read_runs(process, 3)} == {"convert"}
+        assert end(process) == (0, "", "")
     assert find_planned(db._storage) == set()
 
 
@@ -282,7 +300,7 @@ def test_needy_tenants_are_those_for_which_jobs_are_planned(workspace: Workspace
     workspace.remove(3)
     roll_back(storage)
     workspace.remove(2)
-    assert find_planned(storage) == set()
+    assert find_needy(storage) == find_planned(storage) == {1, 2, 3}  # they come back
     migrate(workspace, 2, ADD_WEIGHT)
     found = find_planned(storage)
     assert found == {1, 2, 3}

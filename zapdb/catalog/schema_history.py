@@ -241,6 +241,17 @@ def read_entries(
     return _as_entries(checked(ENTRY_COLUMNS, found))
 
 
+def read_migrated_at(connection: Connection, tenant: int, table: int, revision: int) -> int | None:
+    """Return when a table has got a revision, in microseconds since 1970 UTC; None if its entry was
+    pruned."""
+    found = connection.fetch_one(
+        "SELECT migrated_at FROM zapdb_schema_history"
+        f" WHERE tenant = {int(tenant)} AND table_number = {int(table)}"
+        f" AND revision = {int(revision)}"
+    )
+    return None if found is None else as_number(found[0])
+
+
 def read_newest(connection: Connection, tenant: int) -> dict[int, RevisionEntry]:
     """Return the newest entry of each of a tenant's tables, by table number."""
     found = connection.fetch_all(

@@ -46,6 +46,7 @@ HISTORY_RETENTION: Final = "history_retention_seconds"
 CALL_LOG_RETENTION: Final = "call_log_retention_seconds"
 CHANGE_LOG_RETENTION: Final = "change_log_retention_seconds"
 ON_DATASET_CHANGE: Final = "on_dataset_change"
+CONVERT_AFTER: Final = "convert_after_seconds"
 ANY: Final = "*"
 INDEX_PREFIX: Final = "index-"
 DATABASE: Final[tuple[ScopeLevel, ...]] = ("database",)
@@ -131,6 +132,16 @@ SETTINGS: Final[dict[str, Setting]] = {
             ("on_access", "background"),
             "Who converts stale records, builds indexes and validates constraints: writes and "
             "jobs that are started by hand, or also background jobs of every open database.",
+        ),
+        Setting(
+            CONVERT_AFTER,
+            "0",
+            TABLES,
+            (),
+            "How many seconds after a schema change background jobs and `zapdb convert watch` "
+            "begin to convert the records of a table: until then a rollback finds those that "
+            "nobody has written as they were. A conversion that is run by hand does not wait.",
+            IntegerRange(0, 1_000_000_000),
         ),
         Setting(
             "job_records_per_second",
@@ -288,7 +299,7 @@ SETTINGS: Final[dict[str, Setting]] = {
 
 PROFILES: Final[dict[str, dict[str, str]]] = {
     "development": {},
-    "production": {"convert": "background"},
+    "production": {"convert": "background", CONVERT_AFTER: "3600"},
 }
 """By profile: the values that differ from the settings' defaults."""
 

@@ -39,7 +39,7 @@ from zapdb.jobs.job_planning import (
     plan_blocked_again,
 )
 from zapdb.jobs.job_run import BuildPauses, Runner, run_locally
-from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening
+from zapdb.jobs.waiting import Hold, find_lagging, find_next_opening, part_delayed
 from zapdb.limits import (
     BACKGROUND_RETRY_SECONDS,
     BLOCKED_RETRY_PAUSES,
@@ -72,8 +72,9 @@ def convert_watch_command(
 
     For deployments whose applications run no background jobs: one such process builds indexes,
     converts stale records, and validates checks and references. The most urgent job runs first,
-    whatever its tenant. Several processes share the work. Each is a node that `zapdb cluster nodes`
-    lists. SIGTERM ends it after its present batch, with exit status 0.
+    whatever its tenant. Conversions begin when the setting `convert_after_seconds` allows it.
+    Several processes share the work. Each is a node that `zapdb cluster nodes` lists. SIGTERM ends
+    it after its present batch, with exit status 0.
 
     With `--json`: one object per line for each job, as in `convert run`, with its `tenant`.
     """
@@ -233,7 +234,11 @@ class _Watch:
             if self._blocked_until.get(tenant, float("inf")) <= time.monotonic():
                 del self._blocked_until[tenant]
                 plan_blocked_again(self._storage, tenant, catalog)
-            self._planned.replace(tenant, plan_jobs(self._storage, tenant, known=catalog))
+            jobs, delays = part_delayed(
+                self._storage, plan_jobs(self._storage, tenant, known=catalog)
+            )
+            self._planned.replace(tenant, jobs)
+            self._await_end(delays, tenant)
         except UnknownName:  # the tenant was removed
             self._planned.replace(tenant, [])
 
@@ -260,7 +265,7 @@ class _Watch:
         self._planned.remove(job)
         self._report(run, catalog)
         if run.hold is not None:
-            self._await_end(run.hold, job.tenant)
+            self._await_end([run.hold], job.tenant)
         if is_blocked(run.job):
             pause = max(BLOCKED_RETRY_SECONDS, BLOCKED_RETRY_PAUSES * run.seconds)
             self._try_again_later(job.tenant, pause)
@@ -281,8 +286,8 @@ class _Watch:
         self._output.lines([run.to_json() | {"tenant": name}])
         write_job_run(run, catalog, self._output, self._prefix(run.job.tenant))
 
-    def _await_end(self, hold: Hold, tenant: int) -> None:
-        opens_in = find_next_opening(self._storage, [hold])
+    def _await_end(self, holds: list[Hold], tenant: int) -> None:
+        opens_in = find_next_opening(self._storage, holds)
         if opens_in is not None:
             self._planned.put_later(tenant, opens_in)
 

@@ -129,9 +129,9 @@ def settings_profile_command(
 ) -> None:
     """Choose the profile: the values of settings that are not set.
 
-    In `production`, open databases convert stale records in the background. In `development`, the
-    default, a record is converted when it is written, so that a rollback finds most records as they
-    were.
+    In `production`, open databases convert stale records in the background, an hour after a schema
+    change. In `development`, the default, a record is converted when it is written. Until then a
+    rollback finds it as it was.
 
     With `--json`: as `settings set`.
     """

@@ -13,7 +13,8 @@ from collections.abc import Iterable
 
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cache import CatalogCache
-from zapdb.catalog.row_kinds import Job
+from zapdb.catalog.row_kinds import Job, SettingRow
+from zapdb.catalog.settings import CONVERT_AFTER
 from zapdb.database.catalog_watch import ChangedRows
 
 DEFINING: tuple[str, ...] = ("tenant", "index", "constraint")
@@ -24,7 +25,7 @@ class ChangedTenants:
     """A listener of the catalog watch, and a queue: each tenant is in it once.
 
     A tenant is in it when what is active for it has changed, or an operator has changed one of its
-    planned jobs. With `only`, no other tenant ever is.
+    planned jobs, or when they may begin. With `only`, no other tenant ever is.
     """
 
     def __init__(self, only: int | None = None) -> None:
@@ -40,6 +41,8 @@ class ChangedTenants:
         """Find the tenants that changed rows concern; the first cache has changed nothing."""
         found = {int(key.partition("/")[0]) for kind, key in changed if kind in DEFINING}
         found.update(self._find_changed_jobs(cache, changed))
+        if any(kind == SettingRow.KIND and key.endswith(CONVERT_AFTER) for kind, key in changed):
+            found.update(job.tenant for job in cache.list(Job, "convert"))
         if any(kind == "chain" for kind, _ in changed):  # it may wait for processes: that is told
             found.add(self._only or DEFAULT_TENANT)
         if self._is_loaded:

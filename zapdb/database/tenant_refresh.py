@@ -26,7 +26,7 @@ from zapdb.errors import ServedSchemaUnavailable, UnknownName, UnknownZone, Zapd
 from zapdb.jobs import plan_jobs
 from zapdb.jobs.index_rebuilding import list_rebuilds, run_rebuilds
 from zapdb.jobs.job_run import run_each, run_locally
-from zapdb.jobs.waiting import find_next_opening
+from zapdb.jobs.waiting import find_next_opening, part_delayed
 from zapdb.limits import BACKGROUND_RETRY_SECONDS
 from zapdb.storage import Storage, TransactionMode
 from zapdb.tables.session import Session
@@ -85,9 +85,10 @@ class BackgroundJobs:
 def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
     runner = partial(run_locally, workers=1, should_stop=should_stop)
-    reports = list(run_each(storage, plan_jobs(storage, tenant), runner, should_stop))
+    jobs, delays = part_delayed(storage, plan_jobs(storage, tenant))
+    reports = list(run_each(storage, jobs, runner, should_stop))
     held = [report.hold for report in reports if report.hold is not None]
-    return None if should_stop() else find_next_opening(storage, held)
+    return None if should_stop() else find_next_opening(storage, [*held, *delays])
 
 
 def run_urgent(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
@@ -157,6 +158,7 @@ class TenantRefresher:
             return
         if any(kind == "setting" for kind, _ in changed):
             self.use(read_settings(cache, self._tenant))
+            self._wake_jobs()  # a conversion may be to begin earlier
         if concerns(self._tenant, changed):
             # Calls that use the tenant raise it: it was removed just now, or restored.
             with suppress(ServedSchemaUnavailable, UnknownName):

@@ -11,6 +11,9 @@ from typing import Literal
 from zapdb.activation import TenantCatalog
 from zapdb.catalog.cluster.nodes import find_reachable_position
 from zapdb.catalog.row_kinds import Job
+from zapdb.catalog.schema_history import read_migrated_at
+from zapdb.catalog.settings import CONVERT_AFTER
+from zapdb.catalog.stored_settings import read_settings
 from zapdb.jobs.job import OpenRange, list_jobs, list_open_ranges
 from zapdb.jobs.job_types import CONVERT, type_of
 from zapdb.jobs.latency import list_probes
@@ -50,6 +53,34 @@ def find_hold(connection: Connection, job: Job) -> Hold | None:
         return None
     opens_us = find_opening(window, now_us)
     return Hold(f"outside its window {window}, which opens {show_moment(opens_us)}", opens_us)
+
+
+def find_delay(connection: Connection, job: Job) -> Hold | None:
+    """Return why the background leaves a job for later, while a run by hand may begin: records stay
+    as they are for so long after a schema change as the setting says."""
+    if job.kind != "convert":
+        return None
+    seconds = read_settings(connection, job.tenant).number(CONVERT_AFTER, job.table)
+    if not seconds:
+        return None
+    changed_us = read_migrated_at(connection, job.tenant, job.table, job.target)
+    until_us = 0 if changed_us is None else changed_us + seconds * 1_000_000
+    if until_us <= connection.storage.now_us(connection):
+        return None
+    return Hold(f"left until {show_moment(until_us)} by {CONVERT_AFTER}", until_us)
+
+
+def part_delayed(storage: Storage, jobs: Iterable[Job]) -> tuple[list[Job], list[Hold]]:
+    """Part the jobs that the background may run from the delays of the others."""
+    ready, delays = list[Job](), list[Hold]()
+    with storage.transaction(TransactionMode.READ) as connection:
+        for job in jobs:
+            delay = find_delay(connection, job)
+            if delay is None:
+                ready.append(job)
+            else:
+                delays.append(delay)
+    return ready, delays
 
 
 def find_next_opening(storage: Storage, holds: Iterable[Hold]) -> float | None:
@@ -104,7 +135,10 @@ def _list_waits(
         )
         yield f"its table {job.table_name} was dropped: {way}"
         return
-    if hold is None:
+    delay = find_delay(connection, job) if seen_by == "others" else None
+    if delay is not None and not has_worker(connection, job):
+        yield f"{delay}: `{type_of(job).command}` does not wait"
+    elif hold is None:
         yield from _list_waits_of_ranges(connection, job, seen_by)
     lagging = find_lagging(connection, catalog)
     if lagging is not None:
