@@ -67,7 +67,6 @@ def test_metrics_say_what_is_in_the_database(workspace: Workspace) -> None:
     found = parse(other.admin.metrics())
     wanted = {
         ("zapdb_stored_end",): 2,
-        ("zapdb_rollback_in_progress",): 0,
         ("zapdb_tenants",): 2,
         ("zapdb_tenants_behind",): 1,
         ("zapdb_tenant_position", "default"): 2,

@@ -81,7 +81,22 @@ def test_rule_08_each_range_that_is_done_is_known_and_neighbours_are_one(
 def test_a_conversion_skips_what_is_known_to_be_converted(
     workspace: Workspace, db: Database, small_ranges: None
 ) -> None:
-    """Superseded in its middle, and wanted again after a rollback."""
+    """As for a job of another chain, the database has no row that says what is done."""
+    work = load_work(db._storage, only_job(db._storage).id)
+    for number in (0, 1, 2, 7):
+        run_range(db._storage, work, Owner.here(), number)
+    workspace.execute("DELETE FROM zapdb_catalog WHERE kind = 'job'")
+    workspace.execute("DELETE FROM zapdb_ranges")
+    (report,) = db.admin.run_jobs()
+    assert (report.progress.read, report.progress.written) == (COUNT - 400, COUNT - 400)
+    assert (stale(db), contents(db)) == (0, EXPECTED)
+    assert_revisions_are_known(db._storage)
+
+
+def test_a_conversion_behind_a_rollback_writes_what_was_not_converted_before(
+    workspace: Workspace, db: Database, small_ranges: None
+) -> None:
+    """Superseded in its middle by the migration that is rolled back."""
     job = only_job(db._storage)
     work = load_work(db._storage, job.id)
     for number in (0, 1, 2, 7):
@@ -96,15 +111,14 @@ def test_a_conversion_skips_what_is_known_to_be_converted(
     workspace.remove(5)
     roll_back(other)
     assert_revisions_are_known(db._storage)
-    again = only_job(other)
-    assert again.id == job.id
-    before = db.jobs.get(job.id).progress
-    assert (before.ranges, before.ranges_done, before.read) == (5, 0, 400)
+    assert only_job(other).id not in (job.id, newer.id)
+    assert contents(db) == EXPECTED
     (report,) = db.admin.run_jobs()
     # One more range was converted, there and back.
-    assert (report.progress.read, report.progress.written) == (COUNT - 100, COUNT - 100)
-    assert (stale(db), contents(db)) == (0, EXPECTED)
+    assert (report.progress.read, report.progress.written) == (COUNT - 400, COUNT - 400)
+    assert contents(db) == EXPECTED
     assert_revisions_are_known(db._storage)
+    assert {one.revision for one in known(db)} == {4, 5}
 
 
 def test_a_table_that_is_known_to_be_converted_is_not_looked_at(

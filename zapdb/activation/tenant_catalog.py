@@ -197,6 +197,8 @@ class TenantCatalog:
     def archived_fields(self, table: int) -> Mapping[int, Field]:
         """Every field of a table whose values any migration archives, by cell: those of the chain,
         and of migrations that records may have the revisions of."""
+        if not self.chain_state.has_branches:
+            return self.chain.archived_fields(table)
 
         def find() -> dict[int, Field]:
             found = dict[int, Field]()

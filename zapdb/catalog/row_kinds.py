@@ -112,7 +112,8 @@ class ChainState(CatalogRow, frozen=True):
 
     The row changes whenever a migration is stored or rolled back. `newest_id` is the id of the
     newest stored migration. Ids are identities (`storage.identities`), so an equal id means equal
-    migrations, also where a backup was restored.
+    migrations, also where a backup was restored. Where one was ever rolled back (`has_branches`),
+    records may have revisions that no migration of the chain has led to.
     """
 
     KIND = "chain"
@@ -120,6 +121,7 @@ class ChainState(CatalogRow, frozen=True):
     stored_end: Number
     newest_id: Number
     digest: str
+    has_branches: bool = False
 
 
 class Tenant(CatalogRow, frozen=True):

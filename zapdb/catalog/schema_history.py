@@ -63,6 +63,7 @@ ENTRY_COLUMNS: Final = (
 )
 """The columns of a `RevisionEntry`, in its order."""
 _ENTRY_COLUMNS: Final = ", ".join(column.name for column in ENTRY_COLUMNS)
+_NEWEST_COLUMNS: Final = ", ".join(f"h.{column.name}" for column in ENTRY_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,8 +256,8 @@ def read_migrated_at(connection: Connection, tenant: int, table: int, revision: 
 def read_newest(connection: Connection, tenant: int) -> dict[int, RevisionEntry]:
     """Return the newest entry of each of a tenant's tables, by table number."""
     found = connection.fetch_all(
-        f"SELECT {', '.join(f'h.{column.name}' for column in ENTRY_COLUMNS)}"
-        " FROM zapdb_schema_history AS h JOIN (SELECT table_number, max(revision) AS revision"
+        f"SELECT {_NEWEST_COLUMNS} FROM zapdb_schema_history AS h"
+        " JOIN (SELECT table_number, max(revision) AS revision"
         f" FROM zapdb_schema_history WHERE tenant = {int(tenant)} GROUP BY table_number) AS newest"
         " ON h.table_number = newest.table_number AND h.revision = newest.revision"
         f" WHERE h.tenant = {int(tenant)}"

@@ -20,6 +20,7 @@ from typing import Any, Final, overload
 
 import cbor2
 import sqlalchemy as sa
+from msgspec import structs
 
 from zapdb.catalog import principal, rows
 from zapdb.catalog.cache import LoadedRows
@@ -508,10 +509,10 @@ def rolled_back_digests(connection: Connection) -> set[tuple[int, str]]:
 
 def store(connection: Connection, migration: Migration, source: bytes) -> Migration:
     """Add a migration after the newest, inside a DDL transaction; returns it with its id."""
-    id = rows.draw_identity(connection, "migration")
+    id, state = rows.draw_identity(connection, "migration"), read_chain_state(connection)
     written = {
         "id": id,
-        "parent": read_chain_state(connection).newest_id,
+        "parent": state.newest_id,
         "number": migration.number,
         "name": migration.name,
         "summary": migration.summary,
@@ -529,7 +530,7 @@ def store(connection: Connection, migration: Migration, source: bytes) -> Migrat
         [*written.values()],
     )
     store_schema(connection, id, migration.before, migration.after)
-    rows.put(connection, ChainState(migration.number, id, migration.digest))
+    rows.put(connection, ChainState(migration.number, id, migration.digest, state.has_branches))
     return replace(migration, id=id)
 
 
@@ -554,4 +555,5 @@ def move_end_back(connection: Connection, number: int) -> None:
         .order_by(MIGRATIONS.c.number.desc())
         .limit(1)
     ).one_or_none()
-    rows.put(connection, NO_MIGRATIONS if newest is None else ChainState(*newest))
+    end = NO_MIGRATIONS if newest is None else ChainState(*newest)
+    rows.put(connection, structs.replace(end, has_branches=True))

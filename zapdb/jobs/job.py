@@ -106,11 +106,11 @@ def plan_job(
     conversion has none where records are known to be converted; if they all are, it is returned as
     done, and is not stored.
 
-    A superseded job is needed again after a rollback, and begins anew. If `is_by_hand`, so does a
-    blocked job, because the records that blocked it may have been repaired, and a cancelled job is
-    planned again, too: what it has done stays done, writers keep it so. A job that records in
-    quarantine block is planned again with `retries_quarantined` only, and then does the ranges of
-    these records anew.
+    A superseded job is needed again where records are other than was known, and begins anew. If
+    `is_by_hand`, so does a blocked job, because the records that blocked it may have been repaired,
+    and a cancelled job is planned again, too: what it has done stays done, writers keep it so. A
+    job that records in quarantine block is planned again with `retries_quarantined` only, and then
+    does the ranges of these records anew.
     """
     replanned = _list_replanned(is_by_hand=is_by_hand, retries_quarantined=retries_quarantined)
     with storage.transaction(TransactionMode.READ) as connection:
