@@ -58,7 +58,7 @@ def find_hold(connection: Connection, job: Job) -> Hold | None:
 def find_delay(connection: Connection, job: Job) -> Hold | None:
     """Return why the background leaves a job for later, while a run by hand may begin: records stay
     as they are for so long after a schema change as the setting says."""
-    if job.kind != "convert":
+    if not type_of(job).rewrites_records:
         return None
     seconds = read_settings(connection, job.tenant).number(CONVERT_AFTER, job.table)
     if not seconds:
