@@ -343,12 +343,12 @@ def read_tenant_state(connection: Connection, tenant: int) -> tuple[Any, Texts]:
         (*kinds, *keys),
     )
     version = found[0][0]
-    texts = _as_texts(row[1:] for row in found if row[1] is not None)
+    texts = _as_texts([row[1:] for row in found if row[1] is not None])
     return None if version is None else as_number(version), texts
 
 
-def _as_texts(found: Iterable[Any]) -> Texts:
-    rows = checked(_KIND_KEY_AND_VALUE, list(found))
+def _as_texts(found: list[Any]) -> Texts:
+    rows = checked(_KIND_KEY_AND_VALUE, found)
     return {(kind, key): text for kind, key, text in rows if text is not None}
 
 
