@@ -17,6 +17,7 @@ from tests.contract.tables import ADD_COLOR
 from tests.documents import document
 from tests.pooler import pooling
 from tests.support import PostgresServer, Workspace
+from zapdb.activation.rollback import roll_back
 from zapdb.database import Database
 
 ORDERS = """\
@@ -52,6 +53,35 @@ def open_logged(place: Workspace) -> Database:
     db = place.open()
     db.admin.set_setting("change_log", "on")
     return db
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_open_transaction_needs_no_second_connection_behind_a_rollback(
+    pooled: Workspace, is_open: bool
+) -> None:
+    """Of a migration that another database applied, and that records may have the revision of."""
+    db = open_logged(pooled)
+    order = db.table("orders").insert(title="a")
+    if not is_open:
+        db.close()
+    with Workspace("postgresql", pooled.address, pooled.directory.with_name("other")) as other:
+        other.directory.mkdir()
+        for path in pooled.directory.iterdir():
+            (other.directory / path.name).write_bytes(path.read_bytes())
+        other.write(2, "add_field: {table: lines, field: {name: color, type: string, default: r}}")
+        with other.open() as newer:
+            line = newer.table("lines").insert(order_id=order.id)
+        roll_back(other.connect())
+    if is_open:
+        db.admin.wait_for_catalog(db.admin.catalog_seq())
+    else:
+        db = pooled.open()
+    with db.transaction() as tx:
+        made = tx.table("lines").insert(order_id=order.id)
+        tx.table("lines").delete(made.id)
+        assert tx.table("lines").get(line.id).order_id == order.id
+        tx.table("orders").delete(order.id)
+    assert db.table("lines").count() == 0
 
 
 def test_an_open_transaction_needs_no_second_connection(pooled: Workspace) -> None:

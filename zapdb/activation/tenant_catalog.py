@@ -11,7 +11,7 @@ reloads it (rule 8).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Final
@@ -210,6 +210,13 @@ class TenantCatalog:
 
         return MadeWhenRead(find)
 
+    def read_branches(self) -> None:
+        """Read the migrations that were rolled back and that records may have the revisions of, if
+        those of the chain are read: later, an open transaction would need a second connection."""
+        if self.chain_state.has_branches and self.stored.is_read:
+            for descriptor in self.tables.values():
+                len(self.archived_fields(descriptor.schema.number))
+
     def is_as(self, version: object, state: ChainState | None) -> bool:
         """Return whether the catalog has this version and this chain. Nothing of it changes
         without another version."""
@@ -267,6 +274,8 @@ def _load_tenant_catalog(
             return known
     stored, stored_chain = _open_chain(connection, chain_state, known)
     if _is_due(connection, row, chain_state):
+        if not stored.is_read:
+            stored.read(connection)  # the tenant follows from where the lines part
         chain = _open_own_line(connection, row, known)
         schema = chain.schema_at(position)
     else:
@@ -280,6 +289,8 @@ def _load_tenant_catalog(
     constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
     recorded = read_history_settings(found, tenant)
     log = RevisionLog(connection.storage, tenant, newest)
+    if chain_state.has_branches:
+        log.read(connection)
     tables = {}
     for table in schema:
         last = _require_entry(table, newest.get(table.number))
@@ -405,10 +416,17 @@ class RevisionLog:
     def find_layouts(self, table: int) -> dict[int, int]:
         return {e.revision: e.first_layout_revision for e in self._entries.get(table, [])}
 
+    def read(self, connection: Connection) -> None:
+        """Read it now, by this connection."""
+        self._entries = self._by_table(self._read(connection))
+
     @cached_property
     def _entries(self) -> dict[int, list[RevisionEntry]]:
+        return self._by_table(self._storage.read_now(self._read))
+
+    def _by_table(self, entries: Iterable[RevisionEntry]) -> dict[int, list[RevisionEntry]]:
         found: dict[int, list[RevisionEntry]] = {}
-        for entry in self._storage.read_now(self._read):
+        for entry in entries:
             require_known("record", entry.record_format, revision=entry.revision)
             if entry.revision <= self._newest.get(entry.table_number, 0):
                 found.setdefault(entry.table_number, []).append(entry)

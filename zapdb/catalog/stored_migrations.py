@@ -174,11 +174,18 @@ class StoredMigrations(Sequence[StoredMigration]):
             return [LockLine(m.label, m.digest) for m in self if first <= m.number <= last]
         return self._storage.read_now(partial(list_lines, first=first, last=last))
 
+    def read(self, connection: Connection) -> None:
+        """Read them now, by this connection."""
+        self._rows = self._read(connection)
+
     @cached_property
     def _rows(self) -> tuple[StoredMigration, ...]:
+        return self._storage.read_now(self._read)
+
+    def _read(self, connection: Connection) -> tuple[StoredMigration, ...]:
         before, self._before = self._before, None
         known = () if before is None else before._rows
-        return tuple(self._storage.read_now(partial(list_up_to, state=self._state, known=known)))
+        return tuple(list_up_to(connection, self._state, known))
 
 
 class StoredChain(Chain):
@@ -252,8 +259,8 @@ class StoredLines:
 
 
 def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
-    """Return the chain up to a stored migration that may be rolled back; raises `CatalogChanged` if
-    there is none with the id."""
+    """Return the chain up to a stored migration that was rolled back, which is read now; raises
+    `CatalogChanged` if there is none with the id."""
     mark = connection.storage.placeholder
     found = connection.fetch_one(
         f"SELECT digest FROM zapdb_migrations WHERE id = {mark}", (place.migration,)
@@ -261,7 +268,9 @@ def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
     if found is None:
         raise _other_history()
     state = ChainState(place.position, place.migration, as_text(found[0]))
-    return StoredChain(StoredMigrations(connection.storage, state), place.position)
+    stored = StoredMigrations(connection.storage, state)
+    stored.read(connection)  # the schema is not stored beside a line that leaves the chain
+    return StoredChain(stored, place.position)
 
 
 def is_rolled_back(connection: Connection, id: int) -> bool:

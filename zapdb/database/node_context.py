@@ -179,6 +179,7 @@ def prepare_tenant(
     if files.served_position is not None and files.served_position < catalog.position:
         settings = read_settings(storage.connection(), tenant)
         require_served(catalog, files.served_position, settings.get("served_window"))
+    catalog.read_branches()
     if not pending:
         return catalog, {}
     chain = catalog.stored_chain
@@ -211,6 +212,7 @@ def prepare_tenant_read_only(
         require_same_line(catalog, files.served_position)
         require_active(catalog, files.served_position)
         require_served(catalog, files.served_position, settings.get("served_window"))
+    catalog.read_branches()
     return catalog
 
 

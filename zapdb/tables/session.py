@@ -347,6 +347,7 @@ class Session:
         if connection.transaction is None:
             with self.storage.transaction(TransactionMode.READ):  # all of it as of one moment
                 loaded = self._load(connection, known, cache)
+            loaded.catalog.read_branches()
         else:
             loaded = self._load(connection, known, None)
         catalog = loaded.catalog
