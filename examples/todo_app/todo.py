@@ -71,7 +71,8 @@ def open_database(url: str) -> zapdb.Database:
     """The database, made or brought up to the migrations beside this file.
 
     Changes of lists are recorded, for the page that shows their past. In the background it builds
-    the indexes that are new, and converts the records that are old.
+    the indexes that are new, and an hour later it converts the records that are old: until then, a
+    rollback finds them as they were.
     """
     db = zapdb.open(url, migrations=MIGRATIONS, apply="auto", models=models)
     db.admin.set_setting("profile", "production")
