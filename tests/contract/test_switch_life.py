@@ -4,10 +4,12 @@ late, conversions, archives, pruning, and what the past says of it."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -29,7 +31,7 @@ SEEDS = range(100 if forms.is_long else 2)
 ITEMS = """\
 create_table: {table: items, key: [id], fields: [
       {name: id, type: integer},
-      {name: title, type: string, default: t},
+      {name: title, type: string, default: tenant},
       {name: size, type: integer, default: 0},
       {name: note, type: string, default: none}]}"""
 
@@ -39,20 +41,29 @@ class Interrupted(Exception):
 
 
 @dataclass(eq=False)
-class F:
+class DrawnField:
+    """A field by its values: another object wherever these are computed anew."""
+
     name: str
-    kind: str
+    type: str
+
+
+Values = dict[DrawnField, Any]
+Step = Callable[[Values, Values], object]
+"""Changes the values of a record, and its archived ones."""
 
 
 @dataclass(eq=False)
-class Mig:
+class DrawnMigration:
     number: int
-    yaml: str
-    ups: list
-    downs: list
-    after: list  # of (name, F)
-    archived: dict  # name -> (F, number)
-    index: frozenset
+    yaml: list[str]
+    ups: list[Step]
+    downs: list[Step]
+    after: list[tuple[str, DrawnField]]
+    """The fields that it leads to, by their names then."""
+    archived: dict[str, tuple[DrawnField, int]]
+    """The archived ones, each with the number of the migration that did it."""
+    index: frozenset[tuple[str, int]]
 
     def up(self, v, a):
         for step in self.ups:
@@ -64,86 +75,147 @@ class Mig:
 
 
 @dataclass
-class Rec:
-    line: tuple
-    values: dict  # F -> value
-    archive: dict  # F -> value
+class ModelRecord:
+    line: tuple[DrawnMigration, ...]
+    """The migrations under which it was written."""
+    values: Values
+    archive: Values
 
 
-class Life:
-    def __init__(self, place: Workspace, seed: int) -> None:
-        self.r = random.Random(seed)
+class SwitchLife:
+    """Tenants, each somewhere on a line of migrations, and a process without files for each."""
+
+    def __init__(self, place: Workspace, seed: int, first: Any, yaml: str, *more: str) -> None:
+        self.random = random.Random(seed)
         self.place = place
         self.trace: list[str] = []
         self.numbers = 0
-        base = [
-            ("id", F("id", "i")),
-            ("title", F("title", "s")),
-            ("size", F("size", "i")),
-            ("note", F("note", "s")),
-        ]
-        self.line: tuple = (Mig(1, ITEMS, [], [], base, {}, frozenset()),)
-        place.write(1, ITEMS)
+        """So many things were drawn: a part of their names."""
+        self.line: tuple[Any, ...] = (first,)
+        place.write(1, yaml)
         with place.open() as db:
-            for t in ("acme", "zeta"):
-                db.admin.create_tenant(t)
-        self.at = {}
-        self.recs = {}
-        self.wr = {}
-        self.tools = {}
-        for t in ("default", "acme", "zeta"):
-            with place.open(tenant=t):
+            for name in more:
+                db.admin.create_tenant(name)
+        self.at = dict[str, tuple[Any, ...]]()
+        """The line of each tenant: that of a due one ends with what was rolled back."""
+        self.tools = dict[str, zapdb.Database]()
+        for name in ("default", *more):
+            with place.open(tenant=name):
                 pass
-            self.at[t] = self.line
-            self.wr[t] = self.line
-            self.recs[t] = {}
-            self.tools[t] = zapdb.open(place.address, tenant=t)
-            place._opened.append(self.tools[t])
+            self.at[name] = self.line
+            self.tools[name] = zapdb.open(place.address, tenant=name)
+            place._opened.append(self.tools[name])
 
-    def move(self, t):
-        """A tenant is at the end; without another schema, it writes no other revision."""
-        old, new = self.at[t], self.line
-        a, b = old[-1], new[-1]
-        self.at[t] = new
-        if (a.after, a.archived, a.index) != (b.after, b.archived, b.index):
-            self.wr[t] = new
-
-    def say(self, text):
+    def say(self, text: str) -> None:
         self.trace.append(text)
 
-    # model
+    def draw_tenant(self) -> str:
+        return self.random.choice(list(self.at))
+
+    def move(self, tenant: str) -> None:
+        """A tenant is at the end now."""
+        raise NotImplementedError
+
+    def apply(self, migration: Any) -> None:
+        self.place.write(migration.number, *migration.yaml)
+        tenant = self.draw_tenant()
+        self.say(f"up {migration.number} for {tenant}: {migration.yaml}")
+        storage = self.place.connect()
+        number = find_tenant(storage.connection(), tenant).number
+        migrate_up(storage, number, self.place.directory, MigrationChoice(again=True))
+        storage.close()
+        self.move(tenant)  # it catches up before
+        self.line = (*self.line, migration)
+        self.move(tenant)
+
+    def roll_back(self) -> None:
+        if len(self.line) < 2:
+            return
+        to = self.random.choice([None, None, self.random.randint(1, len(self.line) - 1)])
+        due = [tenant for tenant, line in self.at.items() if line[-1] not in self.line]
+        is_interrupted = self.random.random() < 0.5
+        self.say(f"roll back to={to} interrupted={is_interrupted} due={due}")
+        storage = self.place.connect()
+        if is_interrupted:
+            with (
+                patch.object(rollback, "migrate_each_tenant", side_effect=Interrupted),
+                suppress(Interrupted),
+            ):
+                rollback.roll_back(storage, to)
+        else:
+            rollback.roll_back(storage, to)
+        storage.close()
+        end = to if to is not None else (len(self.line) if due else len(self.line) - 1)
+        for migration in self.line[end:]:
+            self.place.remove(migration.number)
+        self.line = self.line[:end]
+        if not is_interrupted:
+            for tenant, line in self.at.items():
+                if line[-1] not in self.line:
+                    self.move(tenant)
+
+    def follow(self) -> None:
+        tenant = self.draw_tenant()
+        self.say(f"open {tenant}")
+        with self.place.open(tenant=tenant):
+            pass
+        self.move(tenant)
+
+
+class Life(SwitchLife):
+    """A table whose fields come, go and are archived."""
+
+    def __init__(self, place: Workspace, seed: int) -> None:
+        fields = {"id": "integer", "title": "string", "size": "integer", "note": "string"}
+        base = [(name, DrawnField(name, type)) for name, type in fields.items()]
+        first = DrawnMigration(1, [ITEMS], [], [], base, {}, frozenset())
+        super().__init__(place, seed, first, ITEMS, "acme", "zeta")
+        self.written_at = dict(self.at)
+        """The line under which a tenant writes: that of its newest revision."""
+        self.records = {tenant: dict[int, ModelRecord]() for tenant in self.at}
+
+    def move(self, tenant: str) -> None:
+        """Without another schema, it writes no other revision."""
+        old, new = self.at[tenant], self.line
+        a, b = old[-1], new[-1]
+        self.at[tenant] = new
+        if (a.after, a.archived, a.index) != (b.after, b.archived, b.index):
+            self.written_at[tenant] = new
+
+    # The model
+
     @staticmethod
     def cells(line):
         return frozenset(f for _, f in line[-1].after)
 
-    def read(self, rec: Rec, line):
-        if self.cells(rec.line) == self.cells(line):
-            values, archive = dict(rec.values), dict(rec.archive)
+    def read(self, record: ModelRecord, line):
+        if self.cells(record.line) == self.cells(line):
+            values, archive = dict(record.values), dict(record.archive)
             keep = {f for f, _ in line[-1].archived.values()}
             return values, {f: v for f, v in archive.items() if f in keep}
         same = 0
-        for x, y in zip(rec.line, line, strict=False):
+        for x, y in zip(record.line, line, strict=False):
             if x is not y:
                 break
             same += 1
-        v, a = dict(rec.values), dict(rec.archive)
-        for m in reversed(rec.line[same:]):
+        v, a = dict(record.values), dict(record.archive)
+        for m in reversed(record.line[same:]):
             m.down(v, a)
         for m in line[same:]:
             m.up(v, a)
         keep = {f for f, _ in line[-1].archived.values()}
         return v, {f: x for f, x in a.items() if f in keep}
 
-    def shown(self, t):
-        line, out = self.at[t], []
-        for key in sorted(self.recs[t]):
-            v, _ = self.read(self.recs[t][key], line)
+    def shown(self, tenant):
+        line, out = self.at[tenant], []
+        for key in sorted(self.records[tenant]):
+            v, _ = self.read(self.records[tenant][key], line)
             out.append({name: v[f] for name, f in line[-1].after})
         return out
 
     # operations
-    def draw_mig(self):
-        r, number = self.r, len(self.line) + 1
+    def draw_migration(self):
+        r, number = self.random, len(self.line) + 1
         last = self.line[-1]
         ups, downs, yaml = [], [], []
         after, archived, index = list(last.after), dict(last.archived), set(last.index)
@@ -166,7 +238,7 @@ class Life:
             self.numbers += 1
             n = self.numbers
             if kind == "add":
-                f = F(f"f{n}", "s")
+                f = DrawnField(f"f{n}", "string")
                 d = f"d{n}"
                 yaml.append(
                     f"add_field: {{table: items, field: {{name: f{n}, type: string,"
@@ -180,8 +252,14 @@ class Life:
                 f = dict(after)[name]
                 if any(name == x for x, _ in index):
                     continue
-                other = f"o{n}" if f.kind == "s" else n if f.kind == "i" else Decimal(f"{n}.0")
-                shown = f"'{other}'" if f.kind == "d" else other
+                other = (
+                    f"o{n}"
+                    if f.type == "string"
+                    else n
+                    if f.type == "integer"
+                    else Decimal(f"{n}.0")
+                )
+                shown = f"'{other}'" if f.type == "decimal" else other
                 after = [(x, g) for x, g in after if x != name]
                 if kind == "drop":
                     yaml.append(
@@ -205,8 +283,14 @@ class Life:
                     continue
                 name = r.choice(cand)
                 f, k = archived.pop(name)
-                other = f"r{n}" if f.kind == "s" else n if f.kind == "i" else Decimal(f"{n}.0")
-                shown = f"'{other}'" if f.kind == "d" else other
+                other = (
+                    f"r{n}"
+                    if f.type == "string"
+                    else n
+                    if f.type == "integer"
+                    else Decimal(f"{n}.0")
+                )
+                shown = f"'{other}'" if f.type == "decimal" else other
                 yaml.append(
                     f"restore_field: {{table: items, field: {name}, archived_by: {k},"
                     f" position: 1, otherwise: {{value: {shown}}}}}"
@@ -224,13 +308,15 @@ class Life:
                 cand = [
                     (x, g)
                     for x, g in after
-                    if x != "id" and g.kind in "id" and all(x != y for y, _ in index)
+                    if x != "id"
+                    and g.type in ("integer", "decimal")
+                    and all(x != y for y, _ in index)
                 ]
                 if not cand:
                     continue
                 name, f = r.choice(cand)
-                if f.kind == "i":
-                    g = F(name, "d")
+                if f.type == "integer":
+                    g = DrawnField(name, "decimal")
                     yaml.append(
                         f"change_type: {{table: items, field: {name}, type: decimal, scale: 1,"
                         " default: 0,"
@@ -244,7 +330,7 @@ class Life:
                     )
                     downs.append(lambda v, a, f=f, g=g: v.__setitem__(f, round_half(v.pop(g))))
                 else:
-                    g = F(name, "i")
+                    g = DrawnField(name, "integer")
                     yaml.append(
                         f"change_type: {{table: items, field: {name}, type: integer, default: 0,"
                         f" up: 'integer({name}, else=0)', down: 'decimal({name} + 1, 1, else=0)',"
@@ -268,161 +354,119 @@ class Life:
                 )
         if not yaml:
             return None
-        return Mig(number, yaml, ups, downs[::-1], after, archived, frozenset(index))
-
-    def migrate(self, mig, again=False):
-        self.place.write(mig.number, *mig.yaml)
-        self.say(f"up {mig.number} again={again} {mig.yaml}")
-        t = self.r.choice(list(self.at))
-        storage = self.place.connect()
-        number = find_tenant(storage.connection(), t).number
-        migrate_up(storage, number, self.place.directory, MigrationChoice(again=True))
-        storage.close()
-        self.move(t)  # it catches up before
-        self.line = (*self.line, mig)
-        self.move(t)
-        self.say(f"  for {t}")
-
-    def roll(self):
-        if len(self.line) < 2:
-            return
-        to = self.r.choice([None, None, self.r.randint(1, len(self.line) - 1)])
-        due = [t for t in self.at if self.at[t][-1] not in self.line]
-        broken = self.r.random() < 0.5
-        self.say(f"roll back to={to} interrupted={broken} due={due}")
-        storage = self.place.connect()
-        if broken:
-            with (
-                patch.object(rollback, "migrate_each_tenant", side_effect=Interrupted),
-                suppress(Interrupted),
-            ):
-                rollback.roll_back(storage, to)
-        else:
-            rollback.roll_back(storage, to)
-        storage.close()
-        end = to if to is not None else (len(self.line) if due else len(self.line) - 1)
-        for m in self.line[end:]:
-            self.place.remove(m.number)
-        self.line = self.line[:end]
-        if not broken:
-            for t in self.at:
-                if self.at[t][-1] not in self.line:
-                    self.move(t)
-
-    def follow(self):
-        t = self.r.choice(list(self.at))
-        self.say(f"open {t}")
-        with self.place.open(tenant=t):
-            pass
-        self.move(t)
+        return DrawnMigration(number, yaml, ups, downs[::-1], after, archived, frozenset(index))
 
     def jobs(self):
-        t = self.r.choice(list(self.at))
-        self.say(f"jobs {t}")
-        self.tools[t].admin.run_jobs()
-        for rec in self.recs[t].values():
-            if self.cells(rec.line) != self.cells(self.at[t]):
-                rec.values, rec.archive = self.read(rec, self.at[t])
-                rec.line = self.wr[t]
+        tenant = self.draw_tenant()
+        self.say(f"jobs {tenant}")
+        self.tools[tenant].admin.run_jobs()
+        for record in self.records[tenant].values():
+            if self.cells(record.line) != self.cells(self.at[tenant]):
+                record.values, record.archive = self.read(record, self.at[tenant])
+                record.line = self.written_at[tenant]
 
     def sweep(self):
-        t = self.r.choice(list(self.at))
-        self.say(f"sweep {t}")
-        self.tools[t].admin.sweep(older_than_seconds=0)
+        tenant = self.draw_tenant()
+        self.say(f"sweep {tenant}")
+        self.tools[tenant].admin.sweep(older_than_seconds=0)
 
     def prune(self):
-        t = self.r.choice(list(self.at))
-        self.say(f"prune {t}")
+        tenant = self.draw_tenant()
+        self.say(f"prune {tenant}")
         storage = self.place.connect()
         try:
-            number = find_tenant(storage.connection(), t).number
+            number = find_tenant(storage.connection(), tenant).number
             prune_archives(storage, number)
         except UsageError:
             self.say("  refused")
             return
         finally:
             storage.close()
-        keep = {f for f, _ in self.at[t][-1].archived.values()}
-        for rec in self.recs[t].values():
+        keep = {f for f, _ in self.at[tenant][-1].archived.values()}
+        for record in self.records[tenant].values():
             # what is current is not archived of anything that is stale
-            rec.archive = {f: v for f, v in rec.archive.items() if f not in keep}
+            record.archive = {f: v for f, v in record.archive.items() if f not in keep}
 
     def prune_log(self):
-        t = self.r.choice(list(self.at))
+        tenant = self.draw_tenant()
         storage = self.place.connect()
-        number = find_tenant(storage.connection(), t).number
+        number = find_tenant(storage.connection(), tenant).number
         try:
             with storage.transaction(TransactionMode.READ) as connection:
                 entries = list(read_entries(connection, number))
                 if not entries:
                     return
                 plan = plan_pruning(
-                    connection, entries, PruneBound(before=self.r.randint(1, entries[-1].revision))
+                    connection,
+                    entries,
+                    PruneBound(before=self.random.randint(1, entries[-1].revision)),
                 )
             prune(storage, plan)
-            self.say(f"prune log {t} {[e.revision for e in plan.pruned]}")
+            self.say(f"prune log {tenant} {[e.revision for e in plan.pruned]}")
         except UsageError:
             pass
         finally:
             storage.close()
 
     def write(self):
-        t = self.r.choice(list(self.at))
-        db, line, recs = self.tools[t], self.at[t], self.recs[t]
+        tenant = self.draw_tenant()
+        db, line, records = self.tools[tenant], self.at[tenant], self.records[tenant]
         table = db.table("items")
-        what = self.r.choice(["insert", "insert", "update", "update", "update", "delete"])
+        what = self.random.choice(["insert", "insert", "update", "update", "update", "delete"])
         fields = {n: f for n, f in line[-1].after if n != "id"}
         self.numbers += 1
 
         def value(f):
             n = self.numbers
             return (
-                ("x" * self.r.choice([0, 0, 0, 9000]) + f"v{n}")
-                if f.kind == "s"
+                ("x" * self.random.choice([0, 0, 0, 9000]) + f"v{n}")
+                if f.type == "string"
                 else n
-                if f.kind == "i"
+                if f.type == "integer"
                 else Decimal(f"{n}.5")
             )
 
         if what == "insert":
-            key = self.r.randint(0, 8)
-            if key in recs:
+            key = self.random.randint(0, 8)
+            if key in records:
                 return
             new = {n: value(f) for n, f in fields.items()}
             table.insert(id=key, **new)
             ids = dict(line[-1].after)
-            recs[key] = Rec(
-                self.wr[t], {ids["id"]: key} | {fields[n]: v for n, v in new.items()}, {}
+            records[key] = ModelRecord(
+                self.written_at[tenant],
+                {ids["id"]: key} | {fields[n]: v for n, v in new.items()},
+                {},
             )
-        elif recs:
-            key = self.r.choice(sorted(recs))
+        elif records:
+            key = self.random.choice(sorted(records))
             if what == "delete":
                 table.delete(key)
-                del recs[key]
+                del records[key]
             else:
-                name = self.r.choice(sorted(fields))
+                name = self.random.choice(sorted(fields))
                 new = value(fields[name])
                 table.update(key, **{name: new})
-                rec = recs[key]
-                rec.values, rec.archive = self.read(rec, line)
-                rec.values[fields[name]] = new
-                rec.line = self.wr[t]
-                self.say(f"update {t} {key} {name}={str(new)[-8:]}")
+                record = records[key]
+                record.values, record.archive = self.read(record, line)
+                record.values[fields[name]] = new
+                record.line = self.written_at[tenant]
+                self.say(f"update {tenant} {key} {name}={str(new)[-8:]}")
                 return
         else:
             return
-        self.say(f"{what} {t} {key}")
+        self.say(f"{what} {tenant} {key}")
 
     def check(self, full):
         if full:
             assert are_schemas_whole(self.place.control)
             assert_revisions_are_known(self.place.control)
-        for t, db in self.tools.items():
+        for tenant, db in self.tools.items():
             table = db.table("items")
-            expected = self.shown(t)
+            expected = self.shown(tenant)
             found = [asdict(x) for x in table.scan()]
             assert found == expected, (
-                t,
+                tenant,
                 str(found)[:3000].replace("x" * 9000, "X"),
                 str(expected).replace("x" * 9000, "X"),
             )
@@ -433,7 +477,7 @@ class Life:
                     db._catalog.table("items").schema.field_numbered(index.components[0].field).name
                 )
                 by = [asdict(x) for x in table.using(index.name)]
-                assert sorted(by, key=lambda x: x["id"]) == expected, (t, index.name)
+                assert sorted(by, key=lambda x: x["id"]) == expected, (tenant, index.name)
                 assert [x[name] for x in by] == sorted(x[name] for x in expected)
             if full:
                 for report in db.admin.verify():
@@ -449,38 +493,47 @@ class Past:
 
     def __init__(self, life, directory) -> None:
         self.life, self.states, self.gaps = life, {}, 0
-        for t, db in life.tools.items():
-            db.admin.set_setting("change_log", "on", tenant=t)
-            db.history.start(directory / "pasts" / t)
+        for tenant, db in life.tools.items():
+            db.admin.set_setting("change_log", "on", tenant=tenant)
+            db.history.start(directory / "pasts" / tenant)
             db.history.flush()
-            self.states[t] = []
+            self.states[tenant] = []
         self.note()
 
     def note(self):
-        for t, db in self.life.tools.items():
+        for tenant, db in self.life.tools.items():
             state = [asdict(x) for x in db.table("items").scan()]
-            self.states[t].append((db.change_log.end(), state, len(self.life.trace)))
+            self.states[tenant].append((db.change_log.end(), state, len(self.life.trace)))
 
     def flush(self):
-        t = self.life.r.choice(list(self.life.tools))
-        self.life.say(f"flush {t}")
-        self.life.tools[t].history.flush()
+        tenant = self.life.draw_tenant()
+        self.life.say(f"flush {tenant}")
+        self.life.tools[tenant].history.flush()
 
     def check(self):
-        for t, db in self.life.tools.items():
+        for tenant, db in self.life.tools.items():
             db.history.flush()
             for pruned in (False, True):
                 if pruned:
                     db.change_log.prune(db.change_log.end())
-                for moment, state, at in self.states[t]:
+                for moment, state, at in self.states[tenant]:
                     try:
                         found = [asdict(x) for x in db.at(moment).table("items").scan()]
                     except HistoryGap:
                         self.gaps += 1
                         if not pruned:
-                            print("GAP", t, moment, "at trace", at, self.life.trace[at - 1 : at])
+                            print(
+                                "GAP", tenant, moment, "at trace", at, self.life.trace[at - 1 : at]
+                            )
                         continue
-                    assert found == state, (t, moment, at, self.life.trace[:at][-1:], found, state)
+                    assert found == state, (
+                        tenant,
+                        moment,
+                        at,
+                        self.life.trace[:at][-1:],
+                        found,
+                        state,
+                    )
             assert not db.history.verify(sample=3).problems
 
 
@@ -489,13 +542,13 @@ def live(place, seed, steps, directory=None):
     past = None if directory is None else Past(life, directory)
     try:
         for step in range(steps):
-            r = life.r.random()
+            r = life.random.random()
             if r < 0.18:
-                mig = life.draw_mig()
-                if mig is not None and len(life.line) < 7:
-                    life.migrate(mig)
+                migration = life.draw_migration()
+                if migration is not None and len(life.line) < 7:
+                    life.apply(migration)
             elif r < 0.30:
-                life.roll()
+                life.roll_back()
             elif r < 0.38:
                 life.follow()
             elif r < 0.44:
