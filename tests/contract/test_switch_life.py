@@ -4,6 +4,7 @@ late, conversions, archives, pruning, and what the past says of it."""
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ class ModelRecord:
     archive: Values
 
 
-class SwitchLife:
+class SwitchLife(ABC):
     """Tenants, each somewhere on a line of migrations, and a process without files for each."""
 
     def __init__(self, place: Workspace, seed: int, first: Any, yaml: str, *more: str) -> None:
@@ -112,9 +113,9 @@ class SwitchLife:
     def draw_tenant(self) -> str:
         return self.random.choice(list(self.at))
 
+    @abstractmethod
     def move(self, tenant: str) -> None:
         """A tenant is at the end now."""
-        raise NotImplementedError
 
     def apply(self, migration: Any) -> None:
         self.place.write(migration.number, *migration.yaml)

@@ -115,11 +115,6 @@ def _change_table(connection: Connection, way: _Way, before: Schema, table: Tabl
     reconcile_constraints(connection, way.tenant, old, table)
 
 
-def chain_schema(chain: Chain) -> Schema:
-    """The schema at the end of a chain."""
-    return chain.schema_at(chain.end)
-
-
 def _with_archived(schema: Schema) -> list[TableSchema]:
     return [*schema, *(archived.table for archived in schema.archived)]
 

@@ -62,11 +62,10 @@ def roll_back(
 
     Where an earlier rollback was interrupted, before all tenants had followed, this is finished;
     and without `to`, nothing else is done then. A tenant that a setting keeps where it is stays
-    there. With `digests`, which are the newest migrations'
-    first, nothing is rolled back that has others. Raises `UsageError` while live processes use a
-    migration, unless `evict`, and `SchemaChangesRefused` if one is active for a tenant whose
-    setting refuses changes. Where a tenant can't follow, the others do, and then its error is
-    raised.
+    there. With `digests`, the newest migration's first, nothing is rolled back that has others.
+    Raises `UsageError` while live processes use a migration, unless `evict`, and
+    `SchemaChangesRefused` if one is active for a tenant whose setting refuses changes. Where a
+    tenant can't follow, the others do, and then its error is raised.
     """
     owner, wait = Owner.here(), ROLLBACK_WAIT_SECONDS
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:

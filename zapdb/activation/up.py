@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from zapdb.activation.activate import chain_schema, switch, warm_dataset_fingerprints
+from zapdb.activation.activate import switch, warm_dataset_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
 from zapdb.catalog.cluster import leases
@@ -259,7 +259,7 @@ def _apply(
         leases.check(connection, *task.leases)
         require_schema_changes_allowed(connection, tenant, also_of_chain=True)
         catalog = load_tenant_catalog(connection, tenant, catalog)
-        before = chain_schema(catalog.stored_chain)
+        before = catalog.stored_chain.schema_at(catalog.stored_chain.end)
         numbers = CounterAllocator(connection, task.provisional)
         resolved = resolve(task.parsed, before, numbers)
         migration = store(connection, resolved, task.parsed.source.raw)
