@@ -23,6 +23,9 @@ EVENTS: Final = {
     "migration.applied": "A migration was activated for a tenant.",
     "tenant.followed": "A tenant followed a rollback.",
     "migration.rolled_back": "A migration was rolled back.",
+    "migration.forgotten": "A migration that was rolled back is not kept any more.",
+    "node.serves_rolled_back": "A process was opened whose files end at a migration that was "
+    "rolled back: it is served the schema of that one.",
     "node.evicted": "A process was evicted: its writes are refused from now on.",
     "lease.taken_over": "A lease was taken over from a dead process.",
     "job.done": "A job was run to its end: said once, by the process that ended it.",

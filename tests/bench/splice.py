@@ -18,9 +18,9 @@ def run(bench: Bench) -> list[Row]:
     migrations.add(*DROP_ONE_ADD_ONE)
     chain = load_directory(migrations.directory)
     (before,), (after,) = chain.schema_at(1), chain.schema_at(2)
-    path = chain.conversion_plan(before.number, 1, 2).derivations
+    plan = chain.conversion_plan(before.number, 1, 2)
     spliced, long_way = (
-        compile_conversion(Layout.of(before), Layout.of(after), path, splice=splice).convert
+        compile_conversion(Layout.of(before), Layout.of(after), plan, splice=splice).convert
         for splice in (True, False)
     )
     codec = codec_for(before)

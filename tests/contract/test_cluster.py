@@ -39,6 +39,7 @@ from zapdb.catalog.cluster import (
 from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.cluster.nodes import has_migration
 from zapdb.catalog.row_kinds import CatalogRow, LevelRow, NodeRow
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.catalog.stored_settings import write_setting
 from zapdb.database import Database
 from zapdb.errors import IncompatibleVersion, LeaseLost, UnsupportedServer
@@ -84,7 +85,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     registered = node_registration.register(
         storage,
         7,
-        served_position=5,
+        served=ChainPlace(5, 17),
         pending={6: "z1:a", 7: "z1:b"},
         datasets={"tz": ("2025b", "f0")},
     )
@@ -93,7 +94,7 @@ def test_rule_10_a_node_registers_with_what_others_have_to_know(
     assert node == registered
     row = node.row
     assert (row.release, row.level) == (release.__version__, release.LEVEL)
-    assert (row.files_end, row.served_position) == (7, 5)
+    assert (row.files_end, row.served_position, row.served_migration) == (7, 5, 17)
     assert row.pending_digests == {6: "z1:a", 7: "z1:b"}
     assert row.datasets == {"tz": ("2025b", "f0")}
     second = node_registration.register(storage, 7)

@@ -404,6 +404,7 @@ def test_no_answer_that_a_service_keeps_has_keys_or_values(
             "ResumeJob": lambda: of("resume").jobs.resume_job(job),
             "CancelJob": lambda: of("cancel").jobs.cancel_job(job),
             "Rollback": roll_back,
+            "Forget": lambda: of("forget").migrations.forget(),
         }
         assert {*calls, "Up"} == {method.name for method in METHODS if method.changes}
         for call in calls.values():

@@ -84,6 +84,31 @@ def test_an_open_transaction_needs_no_second_connection_behind_a_rollback(
     assert db.table("lines").count() == 0
 
 
+def test_processes_of_both_sides_go_on_behind_a_rollback(pooled: Workspace) -> None:
+    """What they need to know of the other side, they read by the transaction at hand."""
+    with zapdb.open(pooled.address, migrations=pooled.directory, apply="auto") as first:
+        first.table("orders").insert(title="a")
+    active = zapdb.open(pooled.address)
+    pooled._opened.append(active)
+    pooled.write(
+        2,
+        "add_field: {table: orders, field: {name: size, type: integer}, fill: "
+        "{expression: length(title)}}",
+    )
+    kept = pooled.open()
+    assert kept.table("orders").get(1).size == 1  # it knows what a stale record is
+    kept.table("orders").update(1, size=100)
+    roll_back(pooled.connect())
+    with kept.transaction() as tx:
+        tx.table("orders").update(1, number=7)
+        assert tx.table("orders").get(1).size == 100
+    with active.transaction() as tx:
+        tx.table("orders").update(1, title="abc")
+        assert tx.table("orders").get(1).number == 7
+    with kept.snapshot() as snap:
+        assert snap.table("orders").get(1).size == 3
+
+
 def test_an_open_transaction_needs_no_second_connection(pooled: Workspace) -> None:
     """The pool has one: whoever waits for another while it has this is refused."""
     db = open_logged(pooled)

@@ -41,6 +41,7 @@ from zapdb.records import asdict, decode_prefix
 from zapdb.storage import Storage, TransactionMode, connect
 
 TAGS = "create_table: {table: tags, key: [name], fields: [{name: name, type: string}]}"
+DROP_ITEMS = "drop_table: {table: items, records: archive}"
 COUNT = 300
 
 
@@ -448,10 +449,11 @@ def test_rule_13_none_of_several_is_applied_if_one_was_rolled_back(
 
 
 @pytest.mark.on_each_engine
-def test_rule_13_a_rollback_is_refused_while_a_process_uses_the_migration(
-    workspace: Workspace, base: list[dict[str, Any]]
+@pytest.mark.parametrize("operation", [TAGS, DROP_ITEMS], ids=["made", "dropped"])
+def test_rule_13_it_is_refused_while_a_process_uses_a_migration_that_makes_or_drops_a_table(
+    workspace: Workspace, base: list[dict[str, Any]], operation: str
 ) -> None:
-    apply(workspace, 2, ADD_COLOR)
+    apply(workspace, 2, operation)
     db = workspace.open()
     before = dump(workspace)
     with pytest.raises(UsageError, match="running processes use the migration") as caught:
@@ -459,9 +461,10 @@ def test_rule_13_a_rollback_is_refused_while_a_process_uses_the_migration(
     assert db._node.id in caught.value.context["nodes"]
     assert "--evict" in caught.value.hint
     assert dump(workspace) == before
-    db.table("items").update(1, color="blue")
     db.close()
     roll_back(workspace)
+    workspace.remove(2)
+    assert contents(workspace.open()) == base
 
 
 @pytest.mark.on_each_engine

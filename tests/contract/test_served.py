@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.contract.tables import ADD_COLOR, ITEMS
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.lookups import find, starts_with
 from tests.support import Workspace, error_of, finish
 from zapdb.activation.rollback import roll_back
@@ -696,3 +696,23 @@ def test_rule_11_the_window_of_served_shapes_is_a_setting(workspace: Workspace) 
     assert workspace.open(serve_as=1, tenant="acme").position == 4
     newer.admin.set_setting("served_window", None)
     assert workspace.open(serve_as=1).table("items").get(1).title == "Milk"
+
+
+@pytest.mark.on_each_engine
+def test_rule_11_what_is_made_of_a_written_field_is_made_of_the_others_as_they_are(
+    workspace: Workspace,
+) -> None:
+    """Also of those that the process does not know, whatever was declared for records of before."""
+    workspace.write(1, ITEMS)
+    old = workspace.open()
+    old.table("items").insert(id=1, title="t", size=1)
+    workspace.write(2, ADD_WEIGHT)
+    workspace.write(
+        3,
+        "add_field: {table: items, field: {name: total, type: integer},"
+        " fill: {expression: size + weight}}",
+    )
+    new = workspace.open()
+    new.table("items").update(1, weight=50, total=51)
+    old.table("items").update(1, size=2)
+    assert (new.table("items").get(1).weight, new.table("items").get(1).total) == (50, 52)

@@ -124,9 +124,10 @@ def test_each_command_that_changes_something_takes_a_key() -> None:
         if any(isinstance(one, type) and issubclass(one, KeyedDatabaseOptions) for one in found):
             keyed.add(name)
     assert keyed == {
-        *("migrate up", "migrate rollback", "catalog prune", "settings set", "settings unset"),
+        *("migrate up", "migrate rollback", "migrate forget", "catalog prune", "settings set"),
         *("settings profile", "jobs pause", "jobs resume", "jobs cancel", "jobs priority"),
         "jobs throttle",
+        "settings unset",
     }
     without = {"Register", "Deregister", "EvictNodes", "Upgrade"}
     changing = {one.name for one in METHODS if one.changes} - without

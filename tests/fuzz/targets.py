@@ -32,6 +32,7 @@ from zapdb.records import (
     Codec,
     Computed,
     Conversion,
+    ConversionPlan,
     Layout,
     SourceField,
     codec_for,
@@ -104,9 +105,12 @@ def _programs() -> tuple[tuple[Codec, Conversion], ...]:
     keep = {f.number: SourceField(f.number) for f in WIDE.fields}
     source = Layout.of(WIDE)
     return (
-        (codec_for(dropped), compile_conversion(source, Layout.of(dropped), keep)),
-        (codec_for(added), compile_conversion(source, Layout.of(added), keep | {20: label})),
-        (codec_for(WIDE), compile_conversion(source, source, keep, splice=False)),
+        (codec_for(dropped), compile_conversion(source, Layout.of(dropped), ConversionPlan(keep))),
+        (
+            codec_for(added),
+            compile_conversion(source, Layout.of(added), ConversionPlan(keep | {20: label})),
+        ),
+        (codec_for(WIDE), compile_conversion(source, source, ConversionPlan(keep), splice=False)),
     )
 
 

@@ -270,10 +270,8 @@ class Converter:
             ]
             plan = self.chain.conversion_plan(self.number, source, target)
             self.compiled[source, target] = (
-                compile_conversion(*layouts, plan.derivations, plan.archives, zones=ZONES),
-                compile_conversion(
-                    *layouts, plan.derivations, plan.archives, zones=ZONES, splice=False
-                ),
+                compile_conversion(*layouts, plan, zones=ZONES),
+                compile_conversion(*layouts, plan, zones=ZONES, splice=False),
             )
         return self.compiled[source, target]
 

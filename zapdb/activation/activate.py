@@ -79,7 +79,7 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
         if after.table_active_or_archived(table.number) is None:
             retire_record_table(connection, catalog.tenant, table.number)
     if is_back:
-        _forget_sequences(connection, catalog.tenant, end)
+        forget_sequences(connection, catalog, end)
     event: TenantEvent = "rollback" if is_back else "activation"
     set_position(connection, catalog.tenant, event, way.place)
     return list(dict.fromkeys(changed))  # a dropped table may have the name of a new one
@@ -141,10 +141,14 @@ def _require_swept(connection: Connection, tenant: int, table: TableSchema) -> N
     rows.delete(connection, RetiredRecords, table.number, tenant)
 
 
-def _forget_sequences(connection: Connection, tenant: int, chain: Chain) -> None:
+def forget_sequences(connection: Connection, catalog: TenantCatalog, chain: Chain) -> None:
     """Take away the last numbers of fields that no schema of the chain has: their numbers are never
-    used again. A field that was dropped earlier may be restored, and goes on then."""
+    used again. A field that was dropped earlier may be restored, and goes on then, and one of a
+    migration that is kept still gets numbers."""
+    tenant = catalog.tenant
     left = set(read_last_numbers(connection, tenant))
+    for place in catalog.list_kept_places() if left else ():
+        left -= {field.number for table in catalog.schema_at(place) for field in table.fields}
     for position in range(chain.end, chain.start, -1):
         if not left:
             return

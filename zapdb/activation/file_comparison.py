@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.catalog.stored_migrations import (
+    ChainPlace,
     StoredMigration,
     StoredMigrations,
     source_hash,
 )
 from zapdb.errors import Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve, resolve_files
+from zapdb.migrations.chain import find_parting
 from zapdb.migrations.directory import LockLine
 from zapdb.migrations.migration import Migration, ReplayAllocator
 from zapdb.migrations.structure_diff import diff_structures
@@ -75,6 +78,37 @@ def compare_files(
         if given.digest != row.digest:
             raise _conflict(file, row, given)
     return FileComparison(files[-1].number, tuple(file for file in files if file.number > end))
+
+
+def find_kept_place(
+    files: list[MigrationFile], catalog: TenantCatalog, position: int
+) -> ChainPlace | None:
+    """The place of a migration that was rolled back and is kept, if the files lead there with the
+    number `position`; None if they lead elsewhere, such as to what is stored. Raises
+    `MigrationConflict` as `compare_files` does."""
+    stored = catalog.stored_chain
+    for place in reversed(catalog.list_kept_places()):  # of equal ones, the newest
+        if place.position != position:
+            continue
+        line = catalog.line_to(place)
+        parting = find_parting(line, stored)
+        beside, again = line.after(parting), stored.after(parting)[:1]
+        # Files that were stored again lead to what is stored now, and on from there.
+        is_stored_again = bool(again) and again[0].digest == beside[0].digest
+        given = [file for file in files if parting < file.number <= position]
+        if is_stored_again or len(given) != len(beside):
+            continue
+        if all(map(_leads_to, given, beside)):
+            compare_files([f for f in files if f.number <= parting], catalog.stored, stored)
+            return place
+    return None
+
+
+def _leads_to(file: MigrationFile, migration: Migration) -> bool:
+    if file.is_squash():
+        return False
+    numbers = _ReplayedThenCounted(migration.drawn, migration.number)
+    return resolve(file.parse(file.read()), migration.before, numbers).digest == migration.digest
 
 
 def require_followed(first: MigrationFile, stored: Sequence[StoredMigration]) -> None:

@@ -4,6 +4,10 @@ The end moves in one short transaction. From then on, nothing is refused: a tena
 is, entirely, until it is switched, which takes as long as an activation. Records of the migrations
 that were rolled back are converted when they are read, or by a job. Everything works from the
 stored structures: no file is needed.
+
+Processes whose files have the migrations go on with the schema that these lead to. For them, and
+for as long as a setting says, the migrations are kept: the values that they made stay archived.
+Then they are forgotten.
 """
 
 from __future__ import annotations
@@ -14,23 +18,29 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from msgspec import structs
+
 from zapdb.activation.activate import warm_dataset_fingerprints
 from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.activation.up import CHAIN_LEASE, find_due, migrate_each_tenant
 from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases, nodes
 from zapdb.catalog.cluster.leases import Owner
+from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.row_kinds import SettingRow, Tenant
-from zapdb.catalog.settings import Scope
+from zapdb.catalog.settings import ROLLED_BACK_KEPT, Scope
 from zapdb.catalog.stored_migrations import (
+    KeptMigration,
+    find_behind,
+    list_kept,
     list_stored,
     move_end_back,
     read_chain,
     read_chain_state,
 )
-from zapdb.catalog.stored_settings import require_schema_changes_allowed
+from zapdb.catalog.stored_settings import read_settings, require_schema_changes_allowed
 from zapdb.errors import ConcurrencyError, SchemaChangesRefused, UsageError, ZapdbError
 from zapdb.limits import CHAIN_LEASE_SECONDS, ROLLBACK_WAIT_SECONDS
 from zapdb.logs import log_event
@@ -63,9 +73,10 @@ def roll_back(
     Where an earlier rollback was interrupted, before all tenants had followed, this is finished;
     and without `to`, nothing else is done then. A tenant that a setting keeps where it is stays
     there. With `digests`, the newest migration's first, nothing is rolled back that has others.
-    Raises `UsageError` while live processes use a migration, unless `evict`, and
-    `SchemaChangesRefused` if one is active for a tenant whose setting refuses changes. Where a
-    tenant can't follow, the others do, and then its error is raised.
+    Live processes go on with the schema of their files, unless they are to be evicted (`evict`).
+    Raises `UsageError` where they can't, since a table comes or goes, and `SchemaChangesRefused` if
+    a migration is active for a tenant whose setting refuses changes. Where a tenant can't follow,
+    the others do, and then its error is raised.
     """
     owner, wait = Owner.here(), ROLLBACK_WAIT_SECONDS
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
@@ -77,10 +88,7 @@ def roll_back(
             warm_dataset_fingerprints(going[-1].before)
             with storage.transaction(TransactionMode.DDL) as connection:
                 leases.check(connection, lease)
-                end = going[-1].number - 1
-                _require_unused(connection, going[-1], evict=evict)
-                _require_allowed(connection, {migration.id for migration in going})
-                move_end_back(connection, end)
+                _take_off(connection, going, evict=evict)
         with storage.transaction(TransactionMode.READ) as connection:
             due = [one for one in find_due(connection) if may_follow(connection, one)]
         results = list(migrate_each_tenant(storage, due))
@@ -97,6 +105,28 @@ def roll_back(
             tenants=len(due),
         )
     return RolledBack(going, len(due))
+
+
+def _take_off(connection: Connection, going: Sequence[Migration], *, evict: bool) -> None:
+    """Take the newest migrations off the chain, as far as nothing is in the way."""
+    check_level(
+        connection, lock=True
+    )  # a process that opens meanwhile waits, and sees the rollback
+    state, ids = read_chain_state(connection), {migration.id for migration in going}
+    behind = find_behind(list_kept(connection, state), ids)
+    if not evict:
+        _require_tables_stay(connection, going)
+    _require_allowed(connection, ids)
+    is_needed = not evict and (behind != ids or nodes.list_served(connection, behind))
+    keeps = bool(is_needed or _find_kept_seconds(connection))
+    _part_from_files(connection, going, behind if evict or not keeps else frozenset())
+    kept = [one for one in state.kept if keeps or one[1] not in behind]
+    kept += [(one.number, one.id) for one in reversed(going) if keeps]
+    move_end_back(connection, going[-1].number - 1, kept)
+
+
+def _find_kept_seconds(connection: Connection) -> int:
+    return read_settings(connection, 0).number(ROLLED_BACK_KEPT) or 0
 
 
 def _choose(chain: Chain, to: int | None, digests: Sequence[str]) -> tuple[Migration, ...]:
@@ -137,10 +167,11 @@ def find_rollback_obstacles(
     """The errors that rolling migrations back would end with now, in a READ transaction."""
     if not going:
         return
+    ids = {migration.id for migration in going}
     checks: tuple[Callable[[], None], ...] = (
         partial(_require_no_squash, going),
-        partial(_require_allowed, connection, {migration.id for migration in going}),
-        partial(_refuse_users, list_users(connection, going[-1].number), going[-1]),
+        partial(_require_allowed, connection, ids),
+        partial(_require_tables_stay, connection, going),
     )
     for check in checks:
         try:
@@ -178,30 +209,107 @@ def may_follow(connection: Connection, tenant: Tenant) -> bool:
     return True
 
 
-def list_users(connection: Connection, number: int) -> list[Node]:
-    """The live processes whose files contain the migration with this number."""
-    found = nodes.list_nodes(connection)
-    return [node for node, alive in found if alive and node.row.files_end >= number]
+def list_users_of(connection: Connection, going: Sequence[Migration]) -> list[Node]:
+    """The live processes that are served a schema which one of these migrations is a part of."""
+    kept = list_kept(connection, read_chain_state(connection))
+    return nodes.list_served(connection, find_behind(kept, {migration.id for migration in going}))
 
 
-def _require_unused(connection: Connection, migration: Migration, *, evict: bool) -> None:
-    users = []
-    for node, alive in nodes.list_nodes(connection):
-        if node.row.files_end < migration.number:
-            continue
-        # A process that is suspended may wake up: one whose lease is over is evicted for good.
-        if evict or not alive:
-            nodes.evict(connection, node)
-        else:
-            users.append(node)
-    _refuse_users(users, migration)
+def find_table_obstacle(
+    connection: Connection, going: Sequence[Migration]
+) -> tuple[Migration, list[Node]] | None:
+    """The newest of these migrations that makes or drops a table while live processes use it, which
+    can't go on then; and these."""
+    for at, migration in enumerate(going, 1):
+        before, after = ({t.number for t in s} for s in (migration.before, migration.after))
+        if before != after and (users := list_users_of(connection, going[:at])):
+            return migration, users
+    return None
 
 
-def _refuse_users(users: Sequence[Node], migration: Migration) -> None:
-    if users:
+def _require_tables_stay(connection: Connection, going: Sequence[Migration]) -> None:
+    obstacle = find_table_obstacle(connection, going)
+    if obstacle is not None:
+        migration, users = obstacle
         raise UsageError(
-            "running processes use the migration",
+            "running processes use the migration, which makes or drops a table",
             migration=migration.label,
             nodes="; ".join(map(str, users)),
             hint="stop them, or run `zapdb migrate rollback --evict`, which refuses their writes",
         )
+
+
+def _part_from_files(connection: Connection, going: Sequence[Migration], evicted: Set[int]) -> None:
+    """Note for each process that its files have these migrations, which are not stored from now on.
+    Those that are served one of `evicted` can't go on: a process that is suspended may wake up, so
+    one whose lease is over is put out, too."""
+    for node, _ in nodes.list_nodes(connection):
+        if node.row.served_migration in evicted:
+            nodes.evict(connection, node)
+        elif node.row.files_end >= going[-1].number:
+            digests = {m.number: m.digest for m in going if m.number <= node.row.files_end}
+            pending = digests | node.row.pending_digests  # it may have another one there
+            rows.put(connection, structs.replace(node.row, pending_digests=pending))
+
+
+def forget(
+    storage: Storage, *, now: bool = False, evict: bool = False
+) -> tuple[KeptMigration, ...]:
+    """Forget migrations that were rolled back: nobody is served the schemas that they lead to from
+    then on, and a sweep deletes the values that only they made. They stay stored, because records
+    may have their revisions.
+
+    Those are forgotten that no live process is served, and that were kept for as long as a setting
+    says; all of them with `now`, which raises `UsageError` while processes are served them, unless
+    these are to be evicted (`evict`).
+    """
+    with storage.transaction(TransactionMode.READ) as connection:
+        if not _list_forgettable(connection, now=now, evict=evict):
+            return ()
+    with storage.transaction(TransactionMode.DDL) as connection:
+        check_level(connection, lock=True)  # a process that opens meanwhile waits
+        gone = _list_forgettable(connection, now=now, evict=evict)
+        ids = {kept.id for kept in gone}
+        for node, _ in nodes.list_nodes(connection):
+            if node.row.served_migration in ids:
+                nodes.evict(connection, node)
+        state = read_chain_state(connection)
+        left = tuple(one for one in state.kept if one[1] not in ids)
+        rows.put(connection, structs.replace(state, kept=left))
+    for kept in gone:
+        log_event(
+            logger,
+            "migration.forgotten",
+            "a rolled-back migration was forgotten",
+            migration=kept.label,
+        )
+    return tuple(gone)
+
+
+def _list_forgettable(connection: Connection, *, now: bool, evict: bool) -> list[KeptMigration]:
+    """What `forget` forgets, each before the one that it is behind."""
+    kept = list_kept(connection, read_chain_state(connection))
+    if not kept:
+        return []
+    served = {one.id: nodes.list_served(connection, {one.id}) for one in kept if not evict}
+    seconds = 0 if now else _find_kept_seconds(connection)
+    until_us = connection.storage.now_us(connection) - seconds * 1_000_000
+    gone, needed = list[KeptMigration](), set[int]()
+    for one in reversed(kept):
+        users = served.get(one.id)
+        if users and now:
+            raise _still_served(one, users)
+        if users or one.id in needed or one.rolled_back_at > until_us:
+            needed.add(one.parent)
+        else:
+            gone.append(one)
+    return gone
+
+
+def _still_served(kept: KeptMigration, users: Sequence[Node]) -> UsageError:
+    return UsageError(
+        "running processes are served the schema of the migration",
+        migration=kept.label,
+        nodes="; ".join(map(str, users)),
+        hint="stop them, or run `zapdb migrate forget --evict`, which refuses their writes",
+    )

@@ -222,8 +222,9 @@ def recover_all_tenants(
     """
     with storage.transaction(TransactionMode.READ) as connection:
         tenants = list_tenants(connection)
-        chain = read_chain(list_stored(connection, read_chain_state(connection)))
-    done, lines = {}, StoredLines(storage)
+        state = read_chain_state(connection)
+        chain = read_chain(list_stored(connection, state))
+    done, lines = {}, StoredLines(storage, state)
     for tenant in tenants:
         if should_stop():
             break

@@ -58,7 +58,7 @@ from zapdb.formats import require_known
 from zapdb.memo import MadeWhenRead
 from zapdb.migrations import Chain, Migration
 from zapdb.migrations.chain import find_parting, plan_between, program_between
-from zapdb.records import Conversion, ConversionPlan, CurrentRevisions
+from zapdb.records import Conversion, ConversionPlan, CurrentRevisions, inputs_made_of
 from zapdb.schema import Field, Schema, TableSchema, canonical_bytes
 from zapdb.storage import Connection, Storage
 from zapdb.storage.cells import as_number, reading
@@ -149,28 +149,76 @@ class TenantCatalog:
 
     def line_to(self, place: ChainPlace) -> Chain:
         """Return the chain that ends at a place, whether it is rolled back or not."""
+        if self.is_on_chain(place):
+            return self.chain.up_to(place.position)
         return self.lines.find(place, self.chain)
+
+    def list_kept_places(self) -> list[ChainPlace]:
+        """The places of migrations that were rolled back and are kept."""
+        return [ChainPlace(*one) for one in self.chain_state.kept]
+
+    def list_places_beside(self) -> list[ChainPlace]:
+        """Those of them that lie beside the tenant's line."""
+        return [place for place in self.list_kept_places() if not self.is_on_chain(place)]
+
+    def has_been_at(self, place: ChainPlace) -> bool:
+        """Whether a table of the tenant got a revision at a place."""
+        return any(place in one.origins.values() for one in self.tables.values())
+
+    def kept_fields(self, table: int) -> dict[int, Field]:
+        """The fields whose values are archived because a migration made them that was rolled back
+        and is kept, by cell."""
+        found = dict[int, Field]()
+        for place in self.list_places_beside():
+            line = self.line_to(place)
+            found |= line.at(line.end).list_made(table)
+        return found
+
+    def find_kept_following(self, table: int, source: ChainPlace) -> dict[int, frozenset[int]]:
+        """The cells of such fields that are made of each field of a table at a place, by the
+        field's number."""
+        kept = self.kept_fields(table)
+        found = dict[int, set[int]]()
+        own = self.table_at(source, table).cells
+        for place in self.list_places_beside() if kept else ():
+            schema = self.line_to(place).schema_at(place.position).table_numbered(table)
+            made = (
+                () if schema is None else [f for f in schema.fields if f.cell in kept.keys() - own]
+            )
+            if not made:
+                continue
+            plan = self.plan(table, source, place)
+            for f in made:
+                for number in inputs_made_of(plan.derivations[f.number], kept):
+                    found.setdefault(number, set()).add(f.cell)
+        return {number: frozenset(cells) for number, cells in found.items()}
+
+    def schema_at(self, place: ChainPlace) -> Schema:
+        """Return the schema of a place, whether it is rolled back or not."""
+        if self.is_on_chain(place):
+            return self.chain.schema_at(place.position)
+        return self.line_to(place).schema_at(place.position)
 
     def table_at(self, place: ChainPlace, number: int) -> TableSchema:
         """Return a table that is active or archived at a place."""
-        line = self.line_to(place)
-        return line.table_at(line.end, number)
+        table = self.schema_at(place).table_active_or_archived(number)
+        assert table is not None
+        return table
 
-    def plan(self, table: int, source: ChainPlace, target: int) -> ConversionPlan:
-        """How a table's fields at a position of the chain come from those at a place."""
-        if self.is_on_chain(source):
-            return self.chain.conversion_plan(table, source.position, target)
-        return plan_between(self.line_to(source), self.chain.up_to(target), table)
+    def plan(self, table: int, source: ChainPlace, target: ChainPlace) -> ConversionPlan:
+        """How a table's fields at a place come from those at another one."""
+        if self.is_on_chain(source) and self.is_on_chain(target):
+            return self.chain.conversion_plan(table, source.position, target.position)
+        return plan_between(self.line_to(source), self.line_to(target), table)
 
-    def program(self, table: int, source: ChainPlace, target: int) -> Conversion:
-        """The compiled conversion of a table's records from a place to a position of the chain."""
-        if self.is_on_chain(source):
-            return self.chain.program(table, source.position, target, self.zones)
-        line, end = self.line_to(source), self.chain.up_to(target)
-        place = ChainPlace.on(self.chain, target)
-        if target and not place.migration:  # of a file that is not stored
+    def program(self, table: int, source: ChainPlace, target: ChainPlace) -> Conversion:
+        """The compiled conversion of a table's records from one place to another."""
+        if self.is_on_chain(source) and self.is_on_chain(target):
+            return self.chain.program(table, source.position, target.position, self.zones)
+        line, end = self.line_to(source), self.line_to(target)
+        if target.position and not target.migration:  # of a file that is not stored
             return program_between(line, end, table, self.zones)[0]
-        key = source.migration, place, table, self.zones
+        key = source.migration, target, table, self.zones
         return self.lines.programs.get(
             key, lambda: program_between(line, end, table, self.zones)[0]
         )
@@ -203,7 +251,8 @@ class TenantCatalog:
         def find() -> dict[int, Field]:
             found = dict[int, Field]()
             known = (one for one in self.tables.values() if one.schema.number == table)
-            for place in {place for one in known for place in one.origins.values()}:
+            places = {place for one in known for place in one.origins.values()}
+            for place in places.union(self.list_places_beside()):
                 if not self.is_on_chain(place):
                     found |= self.line_to(place).archived_fields(table)
             return found | {**self.chain.archived_fields(table)}
@@ -213,9 +262,16 @@ class TenantCatalog:
     def read_branches(self) -> None:
         """Read the migrations that were rolled back and that records may have the revisions of, if
         those of the chain are read: later, an open transaction would need a second connection."""
-        if self.chain_state.has_branches and self.stored.is_read:
+        if self.chain_state.kept or (self.chain_state.has_branches and self.stored.is_read):
             for descriptor in self.tables.values():
                 len(self.archived_fields(descriptor.schema.number))
+
+    def read_kept(self, connection: Connection) -> None:
+        """Read the lines of what is kept, by this connection: each write has to know them."""
+        if not self.stored.is_read:
+            self.stored.read(connection)
+        for place in self.list_kept_places():
+            self.lines.find(place, self.chain, connection)
 
     def is_as(self, version: object, state: ChainState | None) -> bool:
         """Return whether the catalog has this version and this chain. Nothing of it changes
@@ -258,7 +314,10 @@ def load_tenant_catalog(
     cache has the rows of that snapshot.
     """
     with reading("zapdb_catalog"):
-        return _load_tenant_catalog(connection, tenant, known, cache)
+        catalog = _load_tenant_catalog(connection, tenant, known, cache)
+        if catalog.chain_state.kept:
+            catalog.read_kept(connection)
+        return catalog
 
 
 def _load_tenant_catalog(
@@ -306,6 +365,9 @@ def _load_tenant_catalog(
             CurrentRevisions(last.first_layout_revision, others.get(table.number, ())),
         )
     zones = load_zones(connection) if known is None else known.zones
+    lines = None
+    if known is not None and known.chain_state.kept == chain_state.kept:
+        lines = known.lines
     return TenantCatalog(
         tenant,
         row.created_at,
@@ -316,7 +378,7 @@ def _load_tenant_catalog(
         stored,
         stored_chain,
         chain,
-        StoredLines(connection.storage) if known is None else known.lines,
+        StoredLines(connection.storage, chain_state) if lines is None else lines,
         tables,
         zones,
     )

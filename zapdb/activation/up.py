@@ -21,14 +21,16 @@ from pathlib import Path
 from zapdb.activation.activate import switch, warm_dataset_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
-from zapdb.catalog.cluster import leases
+from zapdb.catalog.cluster import leases, nodes
 from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.cluster.level import check_level, level_of, require_level, try_upgrade_storage
 from zapdb.catalog.cluster.nodes import BlockedActivation, find_reachable_position
 from zapdb.catalog.retired_tables import sweep_retired
-from zapdb.catalog.row_kinds import Tenant
+from zapdb.catalog.row_kinds import ChainState, Tenant
 from zapdb.catalog.stored_migrations import (
     CounterAllocator,
+    find_behind,
+    list_kept,
     list_rolled_back,
     read_chain_state,
     rolled_back_digests,
@@ -41,6 +43,7 @@ from zapdb.errors import (
     ActivationPending,
     LeaseHeld,
     PendingMigrations,
+    UsageError,
     ZapdbError,
 )
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS, TENANT_WORKERS
@@ -262,6 +265,9 @@ def _apply(
         before = catalog.stored_chain.schema_at(catalog.stored_chain.end)
         numbers = CounterAllocator(connection, task.provisional)
         resolved = resolve(task.parsed, before, numbers)
+        if catalog.chain_state.kept:
+            check_level(connection, lock=True)  # a process that opens meanwhile waits
+            require_not_served(connection, catalog.chain_state, resolved)
         migration = store(connection, resolved, task.parsed.source.raw)
         chain = catalog.stored_chain.with_migration(migration)
         reachable, _ = find_reachable_position(
@@ -274,6 +280,23 @@ def _apply(
     if active:
         _log(tenant, applied)
     return applied, catalog
+
+
+def require_not_served(connection: Connection, state: ChainState, migration: Migration) -> None:
+    """Raise `UsageError` while processes are served the schema of this very migration as it was
+    before it was rolled back: what they write to its fields would be seen by nobody else."""
+    kept = list_kept(connection, state)
+    same = {
+        one.id for one in kept if (one.parent, one.digest) == (state.newest_id, migration.digest)
+    }
+    users = nodes.list_served(connection, find_behind(kept, same)) if same else []
+    if users:
+        raise UsageError(
+            "running processes still use the migration as it was before it was rolled back",
+            migration=migration.label,
+            nodes="; ".join(map(str, users)),
+            hint="stop them, or evict them with `zapdb migrate forget --evict`, and run it again",
+        )
 
 
 def _log(tenant: int, applied: AppliedMigration) -> None:

@@ -113,7 +113,9 @@ class ChainState(CatalogRow, frozen=True):
     The row changes whenever a migration is stored or rolled back. `newest_id` is the id of the
     newest stored migration. Ids are identities (`storage.identities`), so an equal id means equal
     migrations, also where a backup was restored. Where one was ever rolled back (`has_branches`),
-    records may have revisions that no migration of the chain has led to.
+    records may have revisions that no migration of the chain has led to. `kept` are those that were
+    rolled back and are kept, by number and id: processes are served the schemas that they lead to,
+    and the values that they made are archived.
     """
 
     KIND = "chain"
@@ -122,6 +124,7 @@ class ChainState(CatalogRow, frozen=True):
     newest_id: Number
     digest: str
     has_branches: bool = False
+    kept: tuple[tuple[Positive, Positive], ...] = ()
 
 
 class Tenant(CatalogRow, frozen=True):
@@ -176,7 +179,8 @@ class NodeRow(CatalogRow, frozen=True):
     """A process that has the database open: its release, its migration files and its datasets.
 
     `level` is the highest cluster level that its release supports, `files_end` the number of its
-    newest migration file, and `served_position` the position whose schema it is served.
+    newest migration file, and `served_position` the position whose schema it is served, which is
+    that of the migration with the id `served_migration`; 0 if it has no files.
     `pending_digests` has, by number, the digests of the files that the database had not stored when
     the process registered. `datasets` has the version and fingerprint of each dataset by name.
     """
@@ -191,6 +195,7 @@ class NodeRow(CatalogRow, frozen=True):
     served_position: Number
     pending_digests: dict[Positive, str]
     datasets: dict[str, tuple[str, str]]
+    served_migration: Number = 0
 
 
 class DatasetVersion(Struct, frozen=True, forbid_unknown_fields=True):

@@ -47,6 +47,8 @@ CALL_LOG_RETENTION: Final = "call_log_retention_seconds"
 CHANGE_LOG_RETENTION: Final = "change_log_retention_seconds"
 ON_DATASET_CHANGE: Final = "on_dataset_change"
 CONVERT_AFTER: Final = "convert_after_seconds"
+ROLLED_BACK_KEPT: Final = "rolled_back_kept_seconds"
+SERVE_ROLLED_BACK: Final = "serve_rolled_back"
 ANY: Final = "*"
 INDEX_PREFIX: Final = "index-"
 DATABASE: Final[tuple[ScopeLevel, ...]] = ("database",)
@@ -142,6 +144,24 @@ SETTINGS: Final[dict[str, Setting]] = {
             "begin to convert the records of a table: until then a rollback finds those that "
             "nobody has written as they were. A conversion that is run by hand does not wait.",
             IntegerRange(0, 1_000_000_000),
+        ),
+        Setting(
+            ROLLED_BACK_KEPT,
+            "0",
+            DATABASE,
+            (),
+            "How many seconds a migration that was rolled back is kept: processes whose files have "
+            "it can be started, and find the values that it made. While running processes have "
+            "it, it is kept in any case.",
+            IntegerRange(0, 1_000_000_000),
+        ),
+        Setting(
+            SERVE_ROLLED_BACK,
+            "allow",
+            _TENANTS,
+            ("allow", "refuse"),
+            "Whether processes may be started whose files end at a migration that was rolled back "
+            "and is kept. Those that are running go on in any case.",
         ),
         Setting(
             "job_records_per_second",
@@ -299,7 +319,11 @@ SETTINGS: Final[dict[str, Setting]] = {
 
 PROFILES: Final[dict[str, dict[str, str]]] = {
     "development": {},
-    "production": {"convert": "background", CONVERT_AFTER: "3600"},
+    "production": {
+        "convert": "background",
+        CONVERT_AFTER: "3600",
+        ROLLED_BACK_KEPT: "604800",
+    },
 }
 """By profile: the values that differ from the settings' defaults."""
 

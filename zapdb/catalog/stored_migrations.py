@@ -12,10 +12,11 @@ newest of them was stored, whatever has been stored or rolled back since.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
+from operator import itemgetter
 from typing import Any, Final, overload
 
 import cbor2
@@ -44,9 +45,9 @@ STORED = "stored"
 ROLLED_BACK = "rolled_back"
 
 
-def read_chain_state(connection: Connection, *, lock: bool = False) -> ChainState:
+def read_chain_state(connection: Connection) -> ChainState:
     """Return the chain's row; raises `CorruptCatalog` if it is missing."""
-    return _require_state(rows.get(connection, ChainState, lock=lock))
+    return _require_state(rows.get(connection, ChainState))
 
 
 def find_chain_state(found: LoadedRows) -> ChainState:
@@ -241,21 +242,24 @@ class StoredLines:
     """The lines that lead to stored migrations, rolled back ones included: each is read once, when
     something asks for it. Ids are identities, so a line never becomes another one."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, state: ChainState) -> None:
+        self._storage, self.kept = storage, frozenset(map(itemgetter(1), state.kept))
         self._lines = Memo[int, Chain](COMPILED_MAX)
         self.programs = Memo[Hashable, Conversion](COMPILED_MAX)
         """Programs from migrations that were rolled back."""
 
-    def find(self, place: ChainPlace, known: Chain) -> Chain:
-        """Return the chain that ends at a place, given another one that may have it; raises as
-        `list_line` does."""
+    def find(self, place: ChainPlace, known: Chain, connection: Connection | None = None) -> Chain:
+        """Return the chain that ends at a place, given another one that may have it; read by a
+        connection, or one of its own. Raises as `list_line` does."""
         if not place.migration:
             return known.up_to(known.start)
         if ChainPlace.on(known, place.position) == place:
             return known.up_to(place.position)
-        read = partial(read_line, newest=place.migration, known=known)
-        return self._lines.get(place.migration, lambda: self._storage.read_now(read))
+        read = partial(read_line, newest=place.migration, known=known, kept=self.kept)
+        read_now = partial(self._storage.read_now, read)
+        if connection is not None:
+            read_now = partial(read, connection)
+        return self._lines.get(place.migration, read_now)
 
 
 def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
@@ -275,9 +279,18 @@ def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
 
 def is_rolled_back(connection: Connection, id: int) -> bool:
     """Whether the migration with this id is beside the chain."""
+    return _find_state(connection, id) == ROLLED_BACK
+
+
+def is_on_the_chain(connection: Connection, id: int) -> bool:
+    """Whether the migration with this id is stored, and not rolled back."""
+    return _find_state(connection, id) == STORED
+
+
+def _find_state(connection: Connection, id: int) -> str | None:
     mark = connection.storage.placeholder
     found = connection.fetch_one(f"SELECT state FROM zapdb_migrations WHERE id = {mark}", (id,))
-    return found is not None and as_word(found[0], MIGRATIONS.c.state) == ROLLED_BACK
+    return None if found is None else as_word(found[0], MIGRATIONS.c.state)
 
 
 def list_rolled_back(connection: Connection) -> set[int]:
@@ -286,6 +299,46 @@ def list_rolled_back(connection: Connection) -> set[int]:
         f"SELECT id FROM zapdb_migrations WHERE {has_word_sql(MIGRATIONS.c.state, ROLLED_BACK)}"
     )
     return {as_number(id) for (id,) in found}
+
+
+@dataclass(frozen=True, slots=True)
+class KeptMigration:
+    """A migration that was rolled back and is kept; `rolled_back_at` is in microseconds since
+    1970-01-01 UTC by the database's clock."""
+
+    id: int
+    parent: int
+    number: int
+    name: str
+    digest: str
+    rolled_back_at: int
+    rolled_back_by: str
+
+    @property
+    def label(self) -> str:
+        return label(self.number, self.name)
+
+
+def list_kept(connection: Connection, state: ChainState) -> list[KeptMigration]:
+    """Return the migrations that were rolled back and are kept, each behind the one that it was
+    stored behind."""
+    if not state.kept:
+        return []
+    columns = [MIGRATIONS.c[name] for name in KeptMigration.__match_args__]
+    found = connection.fetch_all(
+        f"SELECT {', '.join(column.name for column in columns)} FROM zapdb_migrations"
+        f" WHERE id IN ({', '.join(str(int(id)) for _, id in state.kept)}) ORDER BY id"
+    )
+    return [KeptMigration(*row) for row in checked(columns, found)]
+
+
+def find_behind(kept: Sequence[KeptMigration], ids: Set[int]) -> set[int]:
+    """The ids of migrations, and of those that are kept behind one of them."""
+    found = set(ids)
+    for one in kept:  # each behind its parent
+        if one.parent in found:
+            found.add(one.id)
+    return found
 
 
 class CounterAllocator(NumberAllocator):
@@ -368,17 +421,25 @@ def _other_history() -> CatalogChanged:
     )
 
 
-def read_line(connection: Connection, newest: int, known: Chain | None = None) -> Chain:
+def read_line(
+    connection: Connection,
+    newest: int,
+    known: Chain | None = None,
+    kept: Collection[int] = (),
+) -> Chain:
     """Return the chain up to a stored migration, by its id, whether it is rolled back or not; what
-    it has in common with a known one is the same there. Raises as `list_line` does."""
+    it has in common with a known one is the same there. `kept` are the ids of those that keep
+    values. Raises as `list_line` does."""
+    # On a line of its own, which it has yet to leave, a tenant's migrations keep no values.
     migrations = () if known is None else known.migrations
+    migrations = tuple(takewhile(lambda one: one.keeps_values == (one.id in kept), migrations))
     for found in migrations:
         if known is not None and found.id == newest:
             return known.up_to(found.number)
     stored = list_line(connection, newest)
     pairs = zip(stored, migrations, strict=False)
     same = sum(1 for _ in takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
-    return read_chain(stored[same:], Chain(migrations[:same]))
+    return read_chain(stored[same:], Chain(migrations[:same]), kept)
 
 
 def list_from(connection: Connection, state: ChainState, number: int) -> list[StoredMigration]:
@@ -480,8 +541,11 @@ def _verify(row: Sequence[Any]) -> StoredMigration:
     )
 
 
-def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) -> Chain:
-    """Return the chain of stored migrations, from their structures; it continues `chain`."""
+def read_chain(
+    stored: Sequence[StoredMigration], chain: Chain | None = None, kept: Collection[int] = ()
+) -> Chain:
+    """Return the chain of stored migrations, from their structures; it continues `chain`. `kept`
+    are the ids of those that keep values."""
     migrations = list(chain.migrations) if chain is not None else []
     if chain is not None and not stored:
         return chain
@@ -495,7 +559,7 @@ def read_chain(stored: Sequence[StoredMigration], chain: Chain | None = None) ->
                 found=migration.number,
                 hint="restore the zapdb_migrations table from a backup",
             )
-        migrations.append(migration)
+        migrations.append(migration.keeping_values() if row.id in kept else migration)
     return Chain(tuple(migrations))
 
 
@@ -539,13 +603,17 @@ def store(connection: Connection, migration: Migration, source: bytes) -> Migrat
         [*written.values()],
     )
     store_schema(connection, id, migration.before, migration.after)
-    rows.put(connection, ChainState(migration.number, id, migration.digest, state.has_branches))
+    ends = {"stored_end": migration.number, "newest_id": id, "digest": migration.digest}
+    rows.put(connection, structs.replace(state, **ends))
     return replace(migration, id=id)
 
 
-def move_end_back(connection: Connection, number: int) -> None:
+def move_end_back(
+    connection: Connection, number: int, kept: Iterable[tuple[int, int]] = ()
+) -> None:
     """Take the migrations above a number off the chain, inside a DDL transaction. They stay stored
-    beside it: tenants may still be there, and records have their revisions."""
+    beside it: tenants may still be there, and records have their revisions. `kept` are all that are
+    kept from then on, by number and id."""
     is_above = sa.and_(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number > number)
     for (id,) in connection.core_execute(sa.select(MIGRATIONS.c.id).where(is_above)):
         delete_schema(connection, id)
@@ -565,4 +633,4 @@ def move_end_back(connection: Connection, number: int) -> None:
         .limit(1)
     ).one_or_none()
     end = NO_MIGRATIONS if newest is None else ChainState(*newest)
-    rows.put(connection, structs.replace(end, has_branches=True))
+    rows.put(connection, structs.replace(end, has_branches=True, kept=tuple(kept)))

@@ -34,6 +34,7 @@ from zapdb.database.node_context import NodeContext
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.errors import UsageError
 from zapdb.jobs import plan_jobs
+from zapdb.jobs.archive_pruning import forget_migrations
 from zapdb.jobs.blob_sweep import SweepReport, sweep_blobs
 from zapdb.jobs.index_rebuilding import plan_reindexing
 from zapdb.jobs.job_run import JobReport, Runner, run_each, run_locally
@@ -260,6 +261,16 @@ class DatabaseAdmin(Facet):
         assert row is not None, "its catalog was loaded"
         end = choose_end(catalog, to)
         return run_rehearsal(rehearse_rolling_back(self._storage, row.name, catalog, end, choice))
+
+    def forget_rolled_back(self, *, evict: bool = False) -> int:
+        """Forget all migrations that were rolled back and are kept: nobody is served the schemas
+        that they lead to any more, and the values that only they made are deleted; returns how many
+        migrations these were.
+
+        Raises `UsageError` while running processes are served one of them, unless they are to be
+        evicted (`evict`).
+        """
+        return len(forget_migrations(self._storage, now=True, evict=evict)[0])
 
     # Settings
 

@@ -24,6 +24,7 @@ from zapdb.database.history_threads import HistoryThreads
 from zapdb.database.job_control import DatabaseJobs
 from zapdb.database.node_context import (
     NodeContext,
+    PreparedTenant,
     check_pins,
     prepare_tenant,
     prepare_tenant_for_preview,
@@ -79,7 +80,7 @@ class Database(Access):
     def __init__(
         self,
         context: NodeContext,
-        catalog: TenantCatalog,
+        prepared: PreparedTenant,
         tenant: str,
         applied: tuple[AppliedMigration, ...] = (),
         *,
@@ -90,7 +91,8 @@ class Database(Access):
         self._node_context = context
         self._tenant = tenant
         self._storage, self._node = context.storage, context.node
-        self._session = context.open_session(catalog)
+        catalog = prepared.catalog
+        self._session = context.open_session(prepared)
         self._session.settings = read_settings(context.storage.connection(), catalog.tenant)
         self._subscriptions: list[Callable[[], None]] = []
         self._refresher = TenantRefresher(context.watcher, self._session)
@@ -131,20 +133,21 @@ class Database(Access):
         applied: list[AppliedMigration] = []
         files, known = self._node_context.files, self._session.catalog
         if self._node_context.preview is not None:
-            catalog = prepare_tenant_for_preview(self._storage, number, known)
+            prepared = prepare_tenant_for_preview(self._storage, number, known)
         elif self._node is None:
-            catalog = prepare_tenant_read_only(self._storage, number, files, known)
+            prepared = prepare_tenant_read_only(self._storage, number, files, known)
         else:
             stored_only = replace(files, apply="never")
+            agreed = PreparedTenant(known, self._session.served)
             prepare = partial(
-                prepare_tenant, self._storage, number, stored_only, 0.0, applied, known
+                prepare_tenant, self._storage, number, stored_only, 0.0, applied, agreed
             )
-            catalog, _ = retry(CATALOG, prepare, on=CatalogChanged)
-        check_pins(self._storage, catalog, self._node_context.pins)
+            prepared = retry(CATALOG, prepare, on=CatalogChanged)
+        check_pins(self._storage, prepared.catalog, self._node_context.pins)
         if self._node is not None:
-            catalog = apply_dataset_policies(self._storage, catalog, self._node)
-            catalog = rebuild(self._storage, catalog)
-        return Database(self._node_context, catalog, name, tuple(applied), shares=self)
+            catalog = apply_dataset_policies(self._storage, prepared.catalog, self._node)
+            prepared = replace(prepared, catalog=rebuild(self._storage, catalog))
+        return Database(self._node_context, prepared, name, tuple(applied), shares=self)
 
     @property
     def position(self) -> int:

@@ -7,8 +7,10 @@ the process's files.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -18,7 +20,7 @@ from zapdb.activation import (
     load_tenant_catalog,
     schema_history_recovery,
 )
-from zapdb.activation.file_comparison import compare_files
+from zapdb.activation.file_comparison import compare_files, find_kept_place
 from zapdb.activation.pinned_fingerprints import NO_PINS, Pins
 from zapdb.activation.preview import Preview, PreviewCatalog, has_no_table
 from zapdb.activation.served_schema import (
@@ -36,6 +38,8 @@ from zapdb.activation.up import (
 from zapdb.catalog.cache import CatalogCache
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.nodes import Node
+from zapdb.catalog.settings import SERVE_ROLLED_BACK
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.catalog_watch import CatalogWatcher
 from zapdb.errors import (
@@ -43,14 +47,27 @@ from zapdb.errors import (
     CatalogChanged,
     PendingMigrations,
     SchemaChangesRefused,
+    ServedSchemaUnavailable,
     UsageError,
 )
 from zapdb.jobs.index_rebuilding import list_rebuilds, rebuild_when_opening
-from zapdb.migrations import MigrationFile, NumberAllocator, list_files, resolve_files
+from zapdb.logs import log_event
+from zapdb.migrations import (
+    Chain,
+    Migration,
+    MigrationFile,
+    NumberAllocator,
+    list_files,
+    resolve_files,
+)
+from zapdb.migrations.chain import find_parting
 from zapdb.migrations.operations.operation import PROVISIONAL
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
+from zapdb.storage.statements import raise_catalog_version
 from zapdb.tables.indexes import BoundTable
-from zapdb.tables.session import Session
+from zapdb.tables.session import LoadedCatalog, Session
+
+logger = logging.getLogger("zapdb.nodes")
 
 Apply = Literal["never", "auto"]
 
@@ -88,7 +105,9 @@ class PreviewSession(Session):
         self, storage: Storage, active: TenantCatalog, preview: Preview, served_position: int
     ) -> None:
         self._preview = preview
-        super().__init__(storage, preview.over(active), None, served_position, NO_PINS)
+        self._served_position = served_position
+        over = preview.over(active)
+        super().__init__(storage, over, None, ChainPlace.on(over.chain, served_position), NO_PINS)
 
     def _load_catalog(
         self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
@@ -96,6 +115,11 @@ class PreviewSession(Session):
         active = known.active if isinstance(known, PreviewCatalog) else known
         found = super()._load_catalog(connection, active, cache)
         return known if found is active else self._preview.over(found)
+
+    def _find_served(
+        self, connection: Connection, catalog: TenantCatalog, known: TenantCatalog
+    ) -> ChainPlace | None:
+        return ChainPlace.on(catalog.chain, self._served_position)
 
     def bind_numbered(self, number: int, name: str) -> BoundTable:
         """A table that a file creates has another number once the file is applied."""
@@ -106,12 +130,12 @@ class PreviewSession(Session):
             return self.bind_served(name)
         return super().bind_numbered(number, name)
 
-    def _make_bound(self, catalog: TenantCatalog, descriptor: TableDescriptor) -> BoundTable:
-        number = descriptor.schema.number
+    def _make_bound(self, loaded: LoadedCatalog, descriptor: TableDescriptor) -> BoundTable:
+        catalog, number = loaded.catalog, descriptor.schema.number
         if has_no_table(catalog, number):
             nothing = RecordStatements.of_no_table(self.storage, number, catalog.tenant)
-            return BoundTable(self.storage, catalog, descriptor, self.served_position, nothing)
-        return super()._make_bound(catalog, descriptor)
+            return BoundTable(self.storage, catalog, descriptor, loaded.served, nothing)
+        return super()._make_bound(loaded, descriptor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +151,29 @@ class NodeContext:
     preview: Preview | None = None
     """The files that are not applied, over which the process looks."""
 
-    def open_session(self, catalog: TenantCatalog) -> Session:
-        files = self.files
+    def open_session(self, prepared: PreparedTenant) -> Session:
+        files, catalog = self.files, prepared.catalog
         if self.preview is not None:
             assert files.served_position is not None
             return PreviewSession(self.storage, catalog, self.preview, files.served_position)
-        return Session(self.storage, catalog, self.node, files.served_position, self.pins)
+        return Session(self.storage, catalog, self.node, prepared.served, self.pins)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTenant:
+    """A tenant that a process can work with."""
+
+    catalog: TenantCatalog
+    served: ChainPlace | None = None
+    """The place whose schema the process is served; None if it has no files."""
+    pending: Mapping[int, str] = field(default_factory=dict)
+    """The digests of its files that are not stored, by number."""
+
+    @property
+    def line(self) -> Chain:
+        """The migrations that lead to the served schema."""
+        catalog, served = self.catalog, self.served
+        return catalog.chain if served is None else catalog.line_to(served)
 
 
 def prepare_tenant(
@@ -141,20 +182,25 @@ def prepare_tenant(
     files: MigrationFiles,
     wait_seconds: float | None,
     applied: list[AppliedMigration],
-    known: TenantCatalog | None = None,
-) -> tuple[TenantCatalog, dict[int, str]]:
+    known: PreparedTenant | None = None,
+) -> PreparedTenant:
     """Store and activate migrations until a process with the files can work with a tenant.
 
-    Returns the tenant catalog after that, and the digests of the files that are not stored, by
-    number. The files are not compared again with the chain of `known`, which they agreed with.
-    Without `wait_seconds`, a setting says how long it waits for other processes.
+    The files are not compared again with the chain of `known`, which they agreed with. Without
+    `wait_seconds`, a setting says how long it waits for other processes.
 
     Raises `CatalogChanged` if the function must be called again, with the catalog read anew.
     """
     served_position = files.served_position or 0
-    catalog = load_checked(storage, tenant, known)
+    catalog = load_checked(storage, tenant, None if known is None else known.catalog)
+    running = None if known is None else known.served
+    is_known = known is not None and _is_as_before(catalog, known)
+    if catalog.chain_state.kept:
+        rolled_back = _find_rolled_back(catalog, files, running if is_known else None)
+        if rolled_back is not None:
+            return _prepare_rolled_back(storage, catalog, rolled_back, running)
     pending: tuple[MigrationFile, ...] = ()
-    if known is None or catalog.stored is not known.stored:
+    if not is_known:
         pending = compare_files(files.migrations, catalog.stored, catalog.stored_chain).pending
     if pending and files.apply == "auto":
         assert files.directory is not None
@@ -171,20 +217,117 @@ def prepare_tenant(
     if catalog.is_due:
         require_same_line(catalog, served_position)
     if catalog.position < served_position:
-        if wait_seconds is None:
-            settings = read_settings(storage.connection(), tenant)
-            wait_seconds = float(settings.get("activation_wait_seconds"))
-        applied.extend(await_activation(storage, tenant, served_position, wait_seconds))
+        applied.extend(_await_files(storage, tenant, served_position, wait_seconds))
         raise changed_while_opening(storage)
-    if files.served_position is not None and files.served_position < catalog.position:
-        settings = read_settings(storage.connection(), tenant)
-        require_served(catalog, files.served_position, settings.get("served_window"))
+    served = _find_served(storage, catalog, files)
     catalog.read_branches()
     if not pending:
-        return catalog, {}
+        return PreparedTenant(catalog, served)
     chain = catalog.stored_chain
     resolved = resolve_files(pending, chain, NumberAllocator.provisional())
-    return catalog, {m.number: m.digest for m in resolved.after(chain.end)}
+    return PreparedTenant(catalog, served, _digests_of(resolved.after(chain.end)))
+
+
+def _is_as_before(catalog: TenantCatalog, known: PreparedTenant) -> bool:
+    """Whether the files, which agreed with what was stored, still do: nothing else is stored since,
+    or what they lead to still is. They may be others by now."""
+    served = known.served
+    if catalog.chain_state == known.catalog.chain_state:
+        return True
+    if served is None or not served.migration:
+        return False
+    chain = catalog.stored_chain
+    return served in catalog.list_kept_places() or ChainPlace.on(chain, served.position) == served
+
+
+def _find_rolled_back(
+    catalog: TenantCatalog, files: MigrationFiles, running: ChainPlace | None
+) -> ChainPlace | None:
+    """The place of the kept migration that the files lead to, if it is one; `running` is what the
+    process is served already, if that is stored as before."""
+    if running is not None:
+        return running if running in catalog.list_kept_places() else None
+    return find_kept_place(files.migrations, catalog, files.served_position or 0)
+
+
+def _await_files(
+    storage: Storage, tenant: int, position: int, wait_seconds: float | None
+) -> list[AppliedMigration]:
+    if wait_seconds is None:
+        settings = read_settings(storage.connection(), tenant)
+        wait_seconds = float(settings.get("activation_wait_seconds"))
+    return await_activation(storage, tenant, position, wait_seconds)
+
+
+def _digests_of(migrations: Iterable[Migration]) -> dict[int, str]:
+    return {migration.number: migration.digest for migration in migrations}
+
+
+def _find_served(
+    storage: Storage, catalog: TenantCatalog, files: MigrationFiles
+) -> ChainPlace | None:
+    """The place on the tenant's line whose schema a process with the files is served; raises
+    `ServedSchemaUnavailable`."""
+    if files.served_position is None:
+        return None
+    if files.served_position == catalog.position:
+        return catalog.place  # which takes no look at the migrations
+    served = ChainPlace.on(catalog.chain, files.served_position)
+    settings = read_settings(storage.connection(), catalog.tenant)
+    require_served(catalog, served, settings.get("served_window"))
+    return served
+
+
+def _prepare_rolled_back(
+    storage: Storage,
+    catalog: TenantCatalog,
+    served: ChainPlace,
+    running: ChainPlace | None = None,
+) -> PreparedTenant:
+    """Prepare a tenant for a process whose files lead to a migration that was rolled back and is
+    kept: it is served the schema that it was written for. `running` is what the process is served
+    already, for another tenant."""
+    is_writer = not storage.read_only
+    if is_writer and catalog.migration != catalog.chain_state.newest_id:
+        with suppress(SchemaChangesRefused):
+            catch_up(storage, catalog.tenant, known=catalog)
+        catalog = load_checked(storage, catalog.tenant, catalog)
+    line = catalog.line_to(served)
+    parting = find_parting(line, catalog.stored_chain)
+    if catalog.position < parting:  # by a setting, or since others have yet to get its files
+        raise PendingMigrations(
+            "the files contain a migration that is not active for this tenant",
+            files_end=served.position,
+            position=catalog.position,
+            hint="run `zapdb migrate up`; `zapdb settings get schema_changes` says whether it may",
+        )
+    settings = read_settings(storage.connection(), catalog.tenant)
+    if served != running and settings.get(SERVE_ROLLED_BACK) == "refuse":
+        raise ServedSchemaUnavailable(
+            "the files end at a migration that was rolled back",
+            files_end=served.position,
+            position=catalog.position,
+            hint="start the code of before it, with its files; or set `serve_rolled_back` to allow",
+        )
+    require_served(catalog, served, settings.get("served_window"))
+    if is_writer and not catalog.has_been_at(served):
+        # Those that have the tenant open may have loaded it before the rollback, which concerned
+        # others: they have to know which values are archived from now on.
+        with storage.transaction(TransactionMode.DDL) as connection:
+            raise_catalog_version(connection, catalog.tenant)
+        catalog = load_checked(storage, catalog.tenant, catalog)
+    catalog.read_branches()
+    log_event(
+        logger,
+        "node.serves_rolled_back",
+        "the files of this process end at a migration that was rolled back: it is served the "
+        "schema of that one",
+        level=logging.WARNING,
+        tenant=catalog.tenant,
+        files_end=served.position,
+        position=catalog.position,
+    )
+    return PreparedTenant(catalog, served, _digests_of(line.after(parting)))
 
 
 def changed_while_opening(storage: Storage) -> CatalogChanged:
@@ -199,31 +342,33 @@ def changed_while_opening(storage: Storage) -> CatalogChanged:
 
 def prepare_tenant_read_only(
     storage: Storage, tenant: int, files: MigrationFiles, known: TenantCatalog | None = None
-) -> TenantCatalog:
-    """Return the tenant catalog if a process that has the files and writes nothing can use it."""
+) -> PreparedTenant:
+    """Return the tenant if a process that has the files and writes nothing can use it."""
     with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
         catalog = load_tenant_catalog(connection, tenant, known)
-        settings = read_settings(connection, tenant)
+    rolled_back = _find_rolled_back(catalog, files, None)
+    if rolled_back is not None:
+        return _prepare_rolled_back(storage, catalog, rolled_back)
     pending = compare_files(files.migrations, catalog.stored, catalog.stored_chain).pending
     if files.served_position is not None:
         if files.served_position > catalog.stored_chain.end:
             raise _pending(pending[0].label, len(pending), storage)
         require_same_line(catalog, files.served_position)
-        require_active(catalog, files.served_position)
-        require_served(catalog, files.served_position, settings.get("served_window"))
+        require_active(catalog, ChainPlace.on(catalog.stored_chain, files.served_position))
+    served = _find_served(storage, catalog, files)
     catalog.read_branches()
-    return catalog
+    return PreparedTenant(catalog, served)
 
 
 def prepare_tenant_for_preview(
     storage: Storage, tenant: int, known: TenantCatalog | None = None
-) -> TenantCatalog:
+) -> PreparedTenant:
     """Return the active tenant catalog, over which files are laid."""
     active = known.active if isinstance(known, PreviewCatalog) else known
     with storage.transaction(TransactionMode.READ) as connection:
         check_level(connection)
-        return load_tenant_catalog(connection, tenant, active)
+        return PreparedTenant(load_tenant_catalog(connection, tenant, active))
 
 
 def load_checked(

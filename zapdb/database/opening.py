@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 
@@ -32,6 +32,7 @@ from zapdb.database.node_context import (
     Apply,
     MigrationFiles,
     NodeContext,
+    PreparedTenant,
     changed_while_opening,
     check_pins,
     load_checked,
@@ -140,9 +141,10 @@ def open(
         applied: list[AppliedMigration] = []
 
         def open_node() -> Database:
-            catalog, pending = prepare_tenant(storage, number, files, wait_seconds, applied)
-            check_models(models, catalog.chain, files.served_position)
-            return _open_as_node(opening, catalog, pending, applied)
+            prepared = prepare_tenant(storage, number, files, wait_seconds, applied)
+            if models is not None:
+                check_models(models, prepared.line, files.served_position)
+            return _open_as_node(opening, prepared, applied)
 
         return retry(CATALOG, open_node, on=CatalogChanged)
     except BaseException:
@@ -172,36 +174,32 @@ class _Opening:
     def make(
         self,
         node: Node | None,
-        catalog: TenantCatalog,
+        prepared: PreparedTenant,
         applied: Sequence[AppliedMigration] = (),
         preview: Preview | None = None,
     ) -> Database:
         watcher = CatalogWatcher(self.storage)
         context = NodeContext(self.storage, node, self.files, watcher, self.pins, preview)
         try:
-            return Database(context, catalog, self.tenant, tuple(applied))
+            return Database(context, prepared, self.tenant, tuple(applied))
         except BaseException:
             watcher.stop()
             raise
 
 
 def _open_as_node(
-    opening: _Opening,
-    catalog: TenantCatalog,
-    pending: dict[int, str],
-    applied: list[AppliedMigration],
+    opening: _Opening, prepared: PreparedTenant, applied: list[AppliedMigration]
 ) -> Database:
     """Register this process, and open. Other processes see it only from then on, so a rollback, or
     an activation that waits for processes, may have happened before: then raises
     `CatalogChanged`."""
-    storage, files = opening.storage, opening.files
-    datasets = datasets_in_use(catalog)
+    storage, files, catalog = opening.storage, opening.files, prepared.catalog
     node = register(
         storage,
         files.end,
-        served_position=files.served_position,
-        pending=pending,
-        datasets=datasets,
+        served=prepared.served,
+        pending=dict(prepared.pending),
+        datasets=datasets_in_use(catalog),
     )
     try:
         current = load_checked(storage, catalog.tenant, catalog)
@@ -212,7 +210,7 @@ def _open_as_node(
         sweep_retired(storage)
         if list_rebuilds(current):
             current = _rebuild_alive(storage, current, node)
-        return opening.make(node, current, applied)
+        return opening.make(node, replace(prepared, catalog=current), applied)
     except BaseException:
         with suppress(ZapdbError):
             deregister(storage, node)
@@ -240,12 +238,12 @@ def _open_read_only(opening: _Opening, *, preview: bool) -> Database:
         assert files.served_position is not None
         over = Preview(storage, files.migrations, files.served_position)
         active = prepare_tenant_for_preview(storage, number)
-        check_models(opening.models, over.over(active).chain, files.served_position)
+        check_models(opening.models, over.over(active.catalog).chain, files.served_position)
         return opening.make(None, active, preview=over)
-    catalog = prepare_tenant_read_only(storage, number, files)
-    check_pins(storage, catalog, opening.pins)
-    check_models(opening.models, catalog.chain, files.served_position)
-    return opening.make(None, catalog)
+    prepared = prepare_tenant_read_only(storage, number, files)
+    check_pins(storage, prepared.catalog, opening.pins)
+    check_models(opening.models, prepared.line, files.served_position)
+    return opening.make(None, prepared)
 
 
 def _check_preview(files: MigrationFiles, pins: Pins) -> None:

@@ -22,8 +22,15 @@ from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.settings import Settings
 from zapdb.catalog.stored_settings import read_settings
 from zapdb.database.catalog_watch import CatalogWatcher, ChangedRows, concerns, find_job_change
-from zapdb.errors import ServedSchemaUnavailable, UnknownName, UnknownZone, ZapdbError
+from zapdb.errors import (
+    PendingMigrations,
+    ServedSchemaUnavailable,
+    UnknownName,
+    UnknownZone,
+    ZapdbError,
+)
 from zapdb.jobs import plan_jobs
+from zapdb.jobs.archive_pruning import forget_migrations
 from zapdb.jobs.index_rebuilding import list_rebuilds, run_rebuilds
 from zapdb.jobs.job_run import run_each, run_locally
 from zapdb.jobs.waiting import find_next_opening, part_delayed
@@ -85,6 +92,7 @@ class BackgroundJobs:
 def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
     runner = partial(run_locally, workers=1, should_stop=should_stop)
+    forget_migrations(storage)
     jobs, delays = part_delayed(storage, plan_jobs(storage, tenant))
     reports = list(run_each(storage, jobs, runner, should_stop))
     held = [report.hold for report in reports if report.hold is not None]
@@ -160,8 +168,8 @@ class TenantRefresher:
             self.use(read_settings(cache, self._tenant))
             self._wake_jobs()  # a conversion may be to begin earlier
         if concerns(self._tenant, changed):
-            # Calls that use the tenant raise it: it was removed just now, or restored.
-            with suppress(ServedSchemaUnavailable, UnknownName):
+            # Calls that use the tenant raise it: it was removed just now, restored, or rolled back.
+            with suppress(PendingMigrations, ServedSchemaUnavailable, UnknownName):
                 self._session.reload(cache)
             self._start_or_stop_jobs()
             self._wake_jobs()

@@ -13,11 +13,17 @@ from dataclasses import dataclass
 from functools import partial
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation.activate import forget_sequences
+from zapdb.activation.rollback import forget
 from zapdb.catalog.retired_tables import delete_records
 from zapdb.catalog.schema_events import append_archive_events
+from zapdb.catalog.stored_migrations import KeptMigration
+from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ConcurrencyError, UsageError
+from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.archives import count_archives, delete_archives
+from zapdb.storage.sequences import read_last_numbers
 
 _Begin = Callable[[], AbstractContextManager[Connection]]
 
@@ -45,13 +51,46 @@ def sweep_archives(storage: Storage, tenant: int) -> int:
         unused = {
             table.number: cells
             for table in (descriptor.schema for descriptor in catalog.tables.values())
-            if (cells := kept.get(table.number, {}).keys() - table.archived_cells)
+            if (cells := kept.get(table.number, {}).keys() - _needed_cells(catalog, table))
             and not _has_stale(connection, catalog, table.name)
         }
     try:
         return _delete(tenant, unused, partial(_begin_sweeping, storage, catalog))
     except ConcurrencyError:
         return 0  # the next sweep decides anew
+
+
+def forget_migrations(
+    storage: Storage, *, now: bool = False, evict: bool = False
+) -> tuple[tuple[KeptMigration, ...], int]:
+    """Forget migrations that were rolled back, as `activation.rollback.forget` does, and delete the
+    values that only they made; returns how many these were, too. Safe to interrupt: what is left is
+    deleted when the records of the table are converted next."""
+    gone, values = forget(storage, now=now, evict=evict), 0
+    for tenant in list_tenants(storage.connection()) if gone else ():
+        if not tenant.removing:
+            values += sweep_archives(storage, tenant.number)
+            _forget_sequences(storage, tenant.number)
+    return gone, values
+
+
+def _forget_sequences(storage: Storage, tenant: int) -> None:
+    """Take away the last numbers of fields that no migration has which is stored or kept."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        if not read_last_numbers(connection, tenant):
+            return
+        catalog = load_tenant_catalog(connection, tenant)
+    if catalog.is_due:
+        return  # they are forgotten when it follows
+    catalog.read_whole()
+    with storage.transaction(TransactionMode.DDL) as connection:
+        catalog = load_tenant_catalog(connection, tenant, catalog)
+        forget_sequences(connection, catalog, catalog.stored_chain)
+
+
+def _needed_cells(catalog: TenantCatalog, table: TableSchema) -> frozenset[int]:
+    """Those of dropped fields, and those that a rolled-back migration made which is kept."""
+    return table.archived_cells | (catalog.kept_fields(table.number).keys() - table.cells)
 
 
 def _has_stale(connection: Connection, catalog: TenantCatalog, table: str) -> bool:

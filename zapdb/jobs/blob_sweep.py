@@ -164,12 +164,21 @@ class _LargeFields:
 
     def __init__(self, connection: Connection) -> None:
         self._connection, self._found = connection, dict[int, dict[int, Field]]()
+        self._small = dict[int, set[int]]()
 
     def of(self, tenant: int) -> dict[int, Field]:
         if tenant not in self._found:
             entries = read_entries(self._connection, tenant)
-            self._found[tenant] = large_fields([entry.schema for entry in entries])
+            schemas = [entry.schema for entry in entries]
+            self._found[tenant] = large_fields(schemas)
+            known = {f.cell for schema in schemas for f in schema.fields}
+            self._small[tenant] = known - self._found[tenant].keys()
         return self._found[tenant]
+
+    def may_be(self, tenant: int, cell: int) -> bool:
+        """Whether a cell's values may be blobs: also those of a migration that was rolled back, and
+        whose schema no table of the tenant ever had."""
+        return cell in self.of(tenant) or cell not in self._small[tenant]
 
 
 def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
@@ -178,7 +187,7 @@ def _iter_archives(connection: Connection) -> Iterator[list[bytes]]:
         yield [
             read_blob(encoded, 0)[0][0]
             for tenant, cell, encoded in page
-            if cell in large.of(tenant) and is_blob(encoded)
+            if large.may_be(tenant, cell) and is_blob(encoded)
         ]
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from zapdb.activation import TableDescriptor, TenantCatalog
 from zapdb.activation.tenant_catalog import NOT_STORED
 from zapdb.catalog.row_kinds import ConstraintFinding
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.errors import DiskFull
 from zapdb.errors.zapdb_error import describe_error
 from zapdb.jobs.findings import EXAMPLES_MAX
@@ -99,7 +100,7 @@ class FutureChecks:
     ) -> None:
         self.bound = BoundTable(storage, future, descriptor)
         self.refused, self.filled = Tally(), Tally()
-        self._read = _reader(self.bound, future.position, self.bound.decode_demanded)
+        self._read = _reader(self.bound, future.place, self.bound.decode_demanded)
         self._unique = [
             index
             for index in self.bound.indexes
@@ -194,17 +195,18 @@ def _list_required(bound: BoundTable, pending: Sequence[Migration]) -> Iterator[
         for field in after.fields:
             if field.number in optional and not field.optional:
                 wanted = frozenset({field.number})
-                positions = migration.number - 1, migration.number
+                chain, zones = bound.catalog.chain, bound.catalog.zones
+                sides = (migration.number - 1, before), (migration.number, after)
                 readers = (
-                    _reader(bound, at, decoder_of(table, wanted, bound.catalog.zones))
-                    for at, table in zip(positions, (before, after), strict=True)
+                    _reader(bound, ChainPlace.on(chain, at), decoder_of(table, wanted, zones))
+                    for at, table in sides
                 )
                 yield RequiredField(optional[field.number], field, *readers)
 
 
-def _reader(bound: BoundTable, position: int, decode: Any) -> Read:
+def _reader(bound: BoundTable, place: ChainPlace, decode: Any) -> Read:
     return make_reader(
-        bound.storage, bound.catalog, bound.descriptor, position, NOT_STORED, decode
+        bound.storage, bound.catalog, bound.descriptor, place, NOT_STORED, decode
     ).read
 
 

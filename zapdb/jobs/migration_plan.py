@@ -76,8 +76,9 @@ class ProcessPlan:
     """A live process.
 
     `files_end` is the number of its newest file, 0 without files, and `served_position` the
-    position that its code is written for. `blocks` is the first pending migration that can't become
-    active before the process has its file.
+    position that its code is written for, which may be that of a migration that was `rolled_back`.
+    `blocks` is the first pending migration that can't become active before the process has its
+    file.
     """
 
     process: str
@@ -85,6 +86,12 @@ class ProcessPlan:
     files_end: int
     served_position: int
     blocks: str | None
+    rolled_back: bool
+
+    @property
+    def schema(self) -> str:
+        """The number of its schema, as commands show it."""
+        return f"{self.served_position:04d}{', rolled back' if self.rolled_back else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +126,8 @@ def make_migration_plan(
             process
             for process in list_processes(connection, pending)
             # A process without files works with the active schema, whatever it is.
-            if process.files_end and process.served_position < chain.end
+            if process.files_end
+            and (process.blocks or process.rolled_back or process.served_position < chain.end)
         ]
     tables = [
         table if table.table not in samples else _add_writing(samples[table.table], table)
@@ -146,8 +154,8 @@ def _plan_process(node: Node, pending: tuple[Migration, ...]) -> ProcessPlan:
     )
     first = next(waiting, None)
     label = None if first is None else first.label
-    row = node.row
-    return ProcessPlan(str(node), row.release, row.files_end, row.served_position, label)
+    row, is_gone = node.row, node.is_served_rolled_back
+    return ProcessPlan(str(node), row.release, row.files_end, row.served_position, label, is_gone)
 
 
 def _plan_table(

@@ -194,6 +194,8 @@ class RecordChecks(ABC):
                 known = found.setdefault(field.cell, [])
                 if kind not in known:
                     known.insert(0, kind)
+        for cell, kept in self.catalog.kept_fields(self.table).items():
+            found.setdefault(cell, [kept.type.bind(self.catalog.zones)])
         return found
 
 

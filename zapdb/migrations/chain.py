@@ -149,8 +149,7 @@ class Chain:
             return compile_conversion(
                 Layout.of(self.table_at(source, table), zones),
                 Layout.of(self.table_at(target, table), zones),
-                plan.derivations,
-                plan.archives,
+                plan,
                 zones=zones,
             )
 
@@ -173,9 +172,13 @@ class Chain:
             kept = m.after.table_active_or_archived(table)
             if kept is not None:
                 found |= {archived.field.cell: archived.field for archived in kept.archived}
+            if m.keeps_values:
+                found |= m.list_made(table)
         return found
 
-    def _compose(self, table: int, source: int, target: int) -> ConversionPlan:
+    def _compose(
+        self, table: int, source: int, target: int, *, keeps: bool = False
+    ) -> ConversionPlan:
         start = self.table_at(source, table)
         plan = ConversionPlan({f.number: SourceField(f.number) for f in start.fields})
         if source <= target:
@@ -183,7 +186,7 @@ class Chain:
         else:
             steps = [m.conversion_down for m in reversed(self._touching(table, target, source))]
         for step in steps:
-            plan = plan.then(step(table))
+            plan = plan.then(step(table, keeps=keeps))
         return plan
 
     def _touching(self, table: int, low: int, high: int) -> list[Migration]:
@@ -202,6 +205,24 @@ def plan_between(source: Chain, target: Chain, table: int) -> ConversionPlan:
     same = find_parting(source, target)
     back = source.conversion_plan(table, source.end, same)
     return back.then(target.conversion_plan(table, same, target.end))
+
+
+def compile_spreading(source: Chain, target: Chain, table: int, zones: Zones) -> Conversion:
+    """The program between the ends of two chains for a write that changes a few fields: all values
+    that a migration on the way makes come from the archive, if that has them. So they stay, but for
+    those that are made of the changed fields."""
+    same = find_parting(source, target)
+    back = source._compose(table, source.end, same, keeps=True)
+    plan = back.then(target._compose(table, same, target.end, keeps=True))
+    return _compile(source, target, table, zones, plan)
+
+
+def _compile(
+    source: Chain, target: Chain, table: int, zones: Zones, plan: ConversionPlan
+) -> Conversion:
+    before, after = source.table_at(source.end, table), target.table_at(target.end, table)
+    layouts = Layout.of(before, zones), Layout.of(after, zones)
+    return compile_conversion(*layouts, plan, zones=zones)
 
 
 def find_parting(one: Chain, other: Chain) -> int:
@@ -223,9 +244,7 @@ def program_between(
     """The compiled conversion of a table's records from the end of one chain to that of another,
     and its plan."""
     plan = plan_between(source, target, table)
-    before, after = source.table_at(source.end, table), target.table_at(target.end, table)
-    layouts = Layout.of(before, zones), Layout.of(after, zones)
-    return compile_conversion(*layouts, plan.derivations, plan.archives, zones=zones), plan
+    return _compile(source, target, table, zones, plan), plan
 
 
 def digest_chain(chain: Chain, position: int) -> str:

@@ -9,6 +9,7 @@ replayed.
 from __future__ import annotations
 
 import contextlib
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
@@ -29,7 +30,7 @@ from zapdb.migrations.canonical_migration import (
 from zapdb.migrations.operations import NumberAllocator, Operation
 from zapdb.migrations.record_examples import RecordExample
 from zapdb.records import ConversionPlan, Restored, Slot, SourceField, copied_from
-from zapdb.schema import Schema, TableSchema
+from zapdb.schema import Field, Schema, TableSchema
 
 
 class RecordingAllocator(NumberAllocator):
@@ -138,6 +139,9 @@ class Migration:
     """Whether another process has proven it already."""
     id: int = field(default=0, compare=False)
     """What the database knows it by, whatever has its number later; 0 if it is not stored."""
+    keeps_values: bool = field(default=False, compare=False)
+    """Whether it is rolled back and kept: the values that it made are archived on the way back over
+    it, and restored on the way forward (rule 13)."""
 
     @property
     def waits_for_nodes(self) -> bool:
@@ -158,6 +162,12 @@ class Migration:
                 rollback = decode_operations(cbor2.loads(structure)["rollback"], self.name)
             vars(self)["rollback"] = rollback
             return rollback
+
+    def keeping_values(self) -> Migration:
+        """The same, rolled back and kept."""
+        found = copy(self)
+        vars(found)["keeps_values"] = True
+        return found
 
     def _reading(self) -> contextlib.AbstractContextManager[None]:
         """Return a context in which an error means, for a stored migration, that it was tampered
@@ -206,20 +216,52 @@ class Migration:
         with self._reading():
             return make_steps(schemas_along(self.after, self.rollback, numbers), self.rollback)
 
-    def conversion_up(self, table: int) -> ConversionPlan:
-        """How the fields of the table with this number come from those before the migration."""
+    def conversion_up(self, table: int, *, keeps: bool = False) -> ConversionPlan:
+        """How the fields of the table with this number come from those before the migration. If it
+        `keeps` values, those that it made are archived on the way back, and restored here."""
+        plan = self._compose_conversion_up(table)
+        if not (keeps or self.keeps_values):
+            return plan
+        derivations = dict(plan.derivations)
+        for made in self.list_made(table).values():
+            otherwise = derivations[made.number]
+            derivations[made.number] = Restored(_archive_slot(made), otherwise)
+        return replace(plan, derivations=derivations)
+
+    def conversion_down(self, table: int, *, keeps: bool = False) -> ConversionPlan:
+        """How the fields before the migration come from those after it."""
+        plan = self._compose_conversion_down(table)
+        if not (keeps or self.keeps_values):
+            return plan
+        again = plan.then(self._compose_conversion_up(table)).derivations
+        archives, otherwise = dict(plan.archives), dict(plan.otherwise)
+        for made in self.list_made(table).values():
+            slot = _archive_slot(made)
+            archives[slot], otherwise[slot] = SourceField(made.number), again[made.number]
+        return ConversionPlan(plan.derivations, archives, otherwise)
+
+    def list_made(self, table: int) -> dict[int, Field]:
+        """The fields of a table that have other values since this migration than any before it, by
+        cell."""
+        before = self.before.table_active_or_archived(table)
+        after = self.after.table_active_or_archived(table)
+        if before is None or after is None or before is after:
+            return {}
+        known = before.cells | before.archived_cells
+        return {f.cell: f for f in after.value_fields if f.cell not in known}
+
+    def _compose_conversion_up(self, table: int) -> ConversionPlan:
         numbers = ReplayAllocator(self.drawn, self.number)
         with self._reading():
             states = schemas_along(self.before, self.changes, numbers)
             plan = compose_conversion(states, self.changes, table)
             return _by_cells(plan, self.before, self.after, table)
 
-    def conversion_down(self, table: int) -> ConversionPlan:
-        """How the fields before the migration come from those after it."""
-        with self._reading():
-            return self._compose_conversion_down(table)
-
     def _compose_conversion_down(self, table: int) -> ConversionPlan:
+        with self._reading():
+            return self._read_conversion_down(table)
+
+    def _read_conversion_down(self, table: int) -> ConversionPlan:
         states = schemas_along(
             self.after, self.rollback, NumberAllocator(step=-1, migration=self.number)
         )
@@ -239,6 +281,10 @@ class Migration:
             if slot.number in numbers
         }
         return _by_cells(ConversionPlan(named, archives), self.after, self.before, table)
+
+
+def _archive_slot(made: Field) -> Slot:
+    return Slot.of(made).numbered(made.cell)
 
 
 def _by_cells(plan: ConversionPlan, source: Schema, target: Schema, table: int) -> ConversionPlan:

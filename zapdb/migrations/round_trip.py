@@ -422,7 +422,7 @@ def _name_record(trace: RecordTrace) -> dict[str, str]:
 
 
 def _compile(source: Layout, target: Layout, plan: ConversionPlan, zones: Zones) -> Conversion:
-    return compile_conversion(source, target, plan.derivations, plan.archives, zones=zones)
+    return compile_conversion(source, target, plan, zones=zones)
 
 
 def _other(way: Direction) -> Direction:

@@ -25,6 +25,7 @@ from zapdb.records.derivation import (
     compose,
     compose_archives,
     copied_from,
+    inputs_made_of,
 )
 from zapdb.records.layout import (
     NO_REVISION,
@@ -103,6 +104,7 @@ __all__ = [
     "follow",
     "group_by_revision",
     "held",
+    "inputs_made_of",
     "load_all",
     "load_through",
     "new_blobs",

@@ -50,7 +50,7 @@ class ReadConflict(Exception):
 class Attachments:
     """The attachments of one record, or of many that have none."""
 
-    __slots__ = ("_load", "_make_id", "archive", "archived", "blobs", "restored")
+    __slots__ = ("_load", "_make_id", "archive", "archived", "blobs", "restored", "unneeded")
 
     def __init__(
         self,
@@ -67,6 +67,14 @@ class Attachments:
         """Value encodings of fields that a conversion dropped and that are kept; b"" for null."""
         self.restored: set[int] = set()
         """Numbers of archived fields that a conversion took back: their archive is consumed."""
+        self.unneeded: set[int] = set()
+        """Cells whose values are what would be made of the record anyway: what is archived of them
+        goes."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing was added to them."""
+        return not (self.blobs or self.archived or self.restored or self.unneeded)
 
     def through(self, wrap: Callable[[Load], Load]) -> Attachments:
         """The same, with stored blobs loaded by what is made of how they were loaded."""

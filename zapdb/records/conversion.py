@@ -21,12 +21,10 @@ from zapdb.limits import INLINE_SIZE_BYTES_MAX
 from zapdb.records.attachments import Attachments
 from zapdb.records.codec import presence_source
 from zapdb.records.derivation import (
-    NO_ARCHIVES,
-    Archives,
     Computed,
     Constant,
+    ConversionPlan,
     Derivation,
-    Derivations,
     Recast,
     Restored,
     SourceField,
@@ -72,8 +70,7 @@ class Conversion:
 def compile_conversion(
     source: Layout,
     target: Layout,
-    derivations: Derivations,
-    archives: Archives = NO_ARCHIVES,
+    plan: ConversionPlan,
     *,
     zones: Zones | None = None,
     splice: bool = True,
@@ -84,7 +81,7 @@ def compile_conversion(
     With `splice=False` every field is decoded and encoded: the same result by the long way, for
     tests and benchmarks to compare with.
     """
-    return _Program(source, target, derivations, archives, zones, splice).compile()
+    return _Program(source, target, plan, zones, splice).compile()
 
 
 class _Program:
@@ -94,15 +91,15 @@ class _Program:
         self,
         source: Layout,
         target: Layout,
-        derivations: Derivations,
-        archives: Archives,
+        plan: ConversionPlan,
         zones: Zones | None,
         splice: bool,
     ) -> None:
         self.source = source
         self.target = target
-        self.derivations = derivations
-        self.archives = archives
+        self.derivations = plan.derivations
+        self.archives = plan.archives
+        self.otherwise = plan.otherwise
         self.zones = zones
         # Where an expression reads them, blobs are loaded; everywhere else they are passed on.
         self.read_by_expressions: set[int] = set()
@@ -113,7 +110,7 @@ class _Program:
         self.copies = {
             slot.number: self.places[number]
             for slot in target.slots
-            if splice and (number := copied_from(derivations[slot.number])) is not None
+            if splice and (number := copied_from(plan.derivations[slot.number])) is not None
             if self._is_copy(slot, number)
         }
 
@@ -134,7 +131,7 @@ class _Program:
             for slot in self.target.slots
             if slot.number not in self.copies
         ]
-        return [*made, *self.archives.values()]
+        return [*made, *self.archives.values(), *self.otherwise.values()]
 
     @property
     def is_self_contained(self) -> bool:
@@ -276,7 +273,15 @@ class _Program:
             value, kept = f"a{slot.number}", f"attachments.archived[{slot.number}]"
             kind = self._bind(slot.type)
             statements, expression = kind.encode_field_source(value, "archived", self.names)
-            lines += [f"{value} = {held}", f"if {value} is None: {kept} = b''", "else:"]
+            lines.append(f"{value} = {held}")
+            begin = "if"
+            if slot in self.otherwise:
+                other = self._variable(self.otherwise[slot], lines)
+                is_same = self.names.bind(partial(_is_same_value, kind), "is_same")
+                lines.append(f"if {is_same}({value}, {other}, attachments):")
+                lines += indent([f"attachments.unneeded.add({slot.number})"])
+                begin = "elif"
+            lines += [f"{begin} {value} is None: {kept} = b''", "else:"]
             lines += indent([*statements, f"{kept} = {expression}"])
         return lines
 
@@ -397,6 +402,16 @@ class _Program:
 
     def _bind(self, kind: ValueType) -> ValueType:
         return kind if self.zones is None else kind.bind(self.zones)
+
+
+def _is_same_value(kind: ValueType, value: Any, other: Any, attachments: Attachments) -> bool:
+    """Whether two values have the same encoding; of blobs, the same content."""
+    if value is None or other is None:
+        return value is other
+    if not kind.may_be_blob:
+        return kind.encode(value) == kind.encode(other)
+    loaded = (attachments.load_value(v) if isinstance(v, Blob) else v for v in (value, other))
+    return next(loaded) == next(loaded)
 
 
 def _restore(number: int, kind: ValueType, is_read: bool, attachments: Attachments) -> Any:

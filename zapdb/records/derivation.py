@@ -83,14 +83,19 @@ class ConversionPlan:
 
     derivations: Derivations
     archives: Archives = field(default_factory=dict)
+    otherwise: Archives = field(default_factory=dict)
+    """What some archived values would be without a row: these are archived only if they differ."""
 
     def then(self, following: ConversionPlan) -> ConversionPlan:
         """This plan and then that one, as one."""
+        archives = compose_archives(
+            self.derivations, self.archives, following.derivations, following.archives
+        )
+        substitute = _substitution(self.derivations, self.archives)
+        otherwise = {slot: one for slot, one in self.otherwise.items() if slot in archives}
+        otherwise |= {slot: substitute(one) for slot, one in following.otherwise.items()}
         return ConversionPlan(
-            compose(self.derivations, following.derivations, self.archives),
-            compose_archives(
-                self.derivations, self.archives, following.derivations, following.archives
-            ),
+            compose(self.derivations, following.derivations, self.archives), archives, otherwise
         )
 
     def by_cells(self, restored: Mapping[int, int], archived: Mapping[int, int]) -> ConversionPlan:
@@ -203,6 +208,24 @@ def inputs_of(derivation: Derivation) -> frozenset[int]:
     return frozenset(
         part.number for part in subderivations(derivation) if isinstance(part, SourceField)
     )
+
+
+def inputs_made_of(derivation: Derivation, kept: Collection[int]) -> frozenset[int]:
+    """The numbers of the source fields of which the value is made again when they change: those
+    that it reads, but not in the place of an archived value, unless that is one of the cells of
+    `kept`, which are made again themselves."""
+    found, waiting = set[int](), [derivation]
+    seen = set[int]()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, SourceField):
+            found.add(part.number)
+        elif not isinstance(part, Restored) or part.slot.number in kept:
+            waiting += _read_by(part)
+    return frozenset(found)
 
 
 def restored_in(derivation: Derivation) -> list[Restored]:

@@ -20,10 +20,10 @@ from typing import Self, TypeVar
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
 from zapdb.activation.pinned_fingerprints import NO_PINS, Pins, Violations
 from zapdb.activation.served_schema import (
+    find_served_again,
     find_served_fingerprints,
     find_served_table,
     require_active,
-    require_served_schema,
     served_names,
 )
 from zapdb.catalog.cache import CatalogCache
@@ -31,6 +31,7 @@ from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.node_registration import refuse_lost_lease
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.settings import Settings
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.errors import (
     CatalogChanged,
     CommitUnknown,
@@ -103,11 +104,19 @@ class _Local(threading.local):
     """Whether the next transaction of this thread keeps all other writers out."""
 
 
-class _LoadedCatalog:
+class LoadedCatalog:
     """A tenant catalog and the tables that were made of it so far; replaced as a whole."""
 
-    def __init__(self, catalog: TenantCatalog, violations: Violations, serial: int = 0) -> None:
+    def __init__(
+        self,
+        catalog: TenantCatalog,
+        served: ChainPlace | None,
+        violations: Violations,
+        serial: int = 0,
+    ) -> None:
         self.catalog = catalog
+        self.served = served
+        """The place whose schema is served; None if the application works with the active one."""
         self.serial = serial
         """That of the transaction which has loaded it (`TransactionState`): of two, the one that
         began later in this process has loaded the newer one. The versions of two histories of the
@@ -133,9 +142,9 @@ class _Shared:
     """What a session has cached, shared with the sessions that are bound to its open
     transactions."""
 
-    def __init__(self, catalog: TenantCatalog) -> None:
+    def __init__(self, catalog: TenantCatalog, served: ChainPlace | None) -> None:
         self.lock = threading.Lock()
-        self.loaded = _LoadedCatalog(catalog, {})
+        self.loaded = LoadedCatalog(catalog, served, {})
         self.settings = _CachedSettings(Settings(catalog.tenant, {}))
 
 
@@ -158,20 +167,18 @@ class Session:
         storage: Storage,
         catalog: TenantCatalog,
         node: Node | None,
-        served_position: int | None = None,
+        served: ChainPlace | None = None,
         pins: Pins = NO_PINS,
     ) -> None:
         self.storage = storage
-        self.served_position = served_position
-        """The position of the served schema; None if the application works with the active one."""
         self.is_read_only = node is None
         """Whether this process is no node: it checks the cluster level itself, and writes
         nothing."""
         self.open: OpenTransaction | None = None
         """The transaction that this session is bound to; None if each call finds its own."""
-        self._served = find_served_fingerprints(catalog, served_position)
+        self._served_fingerprints = find_served_fingerprints(catalog, served)
         self._pins = pins
-        self._shared = _Shared(catalog)
+        self._shared = _Shared(catalog, served)
         self.node = node
         self.sequences = Sequences(catalog.tenant, are_exact=storage.pool.turn is not None)
         self._local = _Local()
@@ -252,14 +259,14 @@ class Session:
             found = known.writes_back[number] = known.settings.writes_back(number)
         return found
 
-    def _find_loaded(self, connection: Connection | None = None) -> _LoadedCatalog:
+    def _find_loaded(self, connection: Connection | None = None) -> LoadedCatalog:
         if connection is None:
             begun = self.open
             connection = self.storage.pool.known_connection() if begun is None else begun.connection
         transaction = None if connection is None else connection.transaction
         if transaction is None or not transaction.pinned:
             return self._shared.loaded
-        pinned: _LoadedCatalog | None = transaction.pinned.get(self._shared)
+        pinned: LoadedCatalog | None = transaction.pinned.get(self._shared)
         return pinned or self._shared.loaded
 
     @property
@@ -268,9 +275,15 @@ class Session:
         return self._find_loaded().catalog
 
     @property
+    def served(self) -> ChainPlace | None:
+        """The place whose schema is served; None if the application works with the active one."""
+        return self._find_loaded().served
+
+    @property
     def table_names(self) -> tuple[str, ...]:
         """The names of the tables as the application knows them."""
-        return served_names(self.catalog, self.served_position)
+        loaded = self._find_loaded()
+        return served_names(loaded.catalog, loaded.served)
 
     def bind_served(self, name: str) -> BoundTable:
         """The table that the application calls so; raises `UnknownName`."""
@@ -285,7 +298,7 @@ class Session:
 
     def _bind_served(self, name: str) -> BoundTable:
         loaded = self._require_pins(name)
-        descriptor = find_served_table(loaded.catalog, self.served_position, name)
+        descriptor = find_served_table(loaded.catalog, loaded.served, name)
         if loaded.violations:
             return self.bind_numbered(descriptor.schema.number, name)
         return self._open(loaded, descriptor)
@@ -307,7 +320,7 @@ class Session:
             return bound
         return self.bind_numbered(bound.schema.number, bound.schema.name)
 
-    def _require_pins(self, table: str | int) -> _LoadedCatalog:
+    def _require_pins(self, table: str | int) -> LoadedCatalog:
         """Return the loaded catalog; raise `FingerprintUnknown` for a table whose pin is
         violated."""
         loaded = self._find_loaded()
@@ -319,16 +332,16 @@ class Session:
                 raise copy.copy(loaded.violations[table])  # each with a traceback of its own
         return loaded
 
-    def _open(self, loaded: _LoadedCatalog, descriptor: TableDescriptor) -> BoundTable:
+    def _open(self, loaded: LoadedCatalog, descriptor: TableDescriptor) -> BoundTable:
         number = descriptor.schema.number
         bound = loaded.tables.get(number)
         if bound is None:
-            bound = self._make_bound(loaded.catalog, descriptor)
+            bound = self._make_bound(loaded, descriptor)
             loaded.tables[number] = bound
         return bound
 
-    def _make_bound(self, catalog: TenantCatalog, descriptor: TableDescriptor) -> BoundTable:
-        return BoundTable(self.storage, catalog, descriptor, self.served_position)
+    def _make_bound(self, loaded: LoadedCatalog, descriptor: TableDescriptor) -> BoundTable:
+        return BoundTable(self.storage, loaded.catalog, descriptor, loaded.served)
 
     def reload(self, cache: CatalogCache | None = None) -> None:
         """Load the tenant catalog, as this thread's transaction sees it if it has one.
@@ -351,11 +364,6 @@ class Session:
         else:
             loaded = self._load(connection, known, None)
         catalog = loaded.catalog
-        if self.served_position is not None:
-            if self.is_read_only:
-                require_active(catalog, self.served_position)
-            if catalog.stored is not known.stored:
-                require_served_schema(catalog, self.served_position, self._served)
         transaction = connection.transaction
         if transaction is not None and transaction.mode.only_reads:
             transaction.pinned[self._shared] = loaded
@@ -367,11 +375,25 @@ class Session:
 
     def _load(
         self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None
-    ) -> _LoadedCatalog:
+    ) -> LoadedCatalog:
         catalog = self._load_catalog(connection, known, cache)
+        served = self._find_served(connection, catalog, known)
         violations = self._pins.find_violations(connection, catalog)
         assert connection.transaction is not None
-        return _LoadedCatalog(catalog, violations, connection.transaction.serial)
+        return LoadedCatalog(catalog, served, violations, connection.transaction.serial)
+
+    def _find_served(
+        self, connection: Connection, catalog: TenantCatalog, known: TenantCatalog
+    ) -> ChainPlace | None:
+        """The place whose schema is served, in a catalog that was loaded behind a known one."""
+        served = self._shared.loaded.served
+        if served is None or served == catalog.place:
+            return served
+        if catalog.chain_state != known.chain_state:
+            served = find_served_again(connection, catalog, served, self._served_fingerprints)
+        if self.is_read_only:
+            require_active(catalog, served)
+        return served
 
     def _load_catalog(
         self, connection: Connection, known: TenantCatalog, cache: CatalogCache | None

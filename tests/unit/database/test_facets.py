@@ -15,9 +15,9 @@ DATABASE = (
     "moments on_catalog_change position run snapshot sql"
 )
 ADMIN = (
-    "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint metrics "
-    "nodes rehearse rehearse_rollback reindex remove_tenant repair run_jobs schema_history "
-    "set_setting setting settings sweep tenants verify wait_for_catalog"
+    "catalog catalog_seq cluster_level count_by_revision create_tenant find_fingerprint "
+    "forget_rolled_back metrics nodes rehearse rehearse_rollback reindex remove_tenant repair "
+    "run_jobs schema_history set_setting setting settings sweep tenants verify wait_for_catalog"
 )
 CHANGE_LOG = "begin end follower followers prune read read_back read_moment status"
 JOBS = "cancel get list pause resume set_priority throttle"

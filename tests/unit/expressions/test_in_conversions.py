@@ -6,7 +6,15 @@ from typing import Any
 
 from tests.blobs import NO_BLOBS
 from zapdb.expressions import Type, check_assignable, parse_expression
-from zapdb.records import Computed, Derivation, Layout, SourceField, codec_for, compile_conversion
+from zapdb.records import (
+    Computed,
+    ConversionPlan,
+    Derivation,
+    Layout,
+    SourceField,
+    codec_for,
+    compile_conversion,
+)
 from zapdb.schema import Field, TableSchema
 from zapdb.values import Decimal, Enum, Float, Integer, String, ValueType, asdict
 
@@ -38,7 +46,7 @@ def convert(record: dict[str, Any], *made: tuple[str, ValueType, bool]) -> dict[
         derivations[number] = Computed(tree, INPUTS, TYPES, wanted)
         fields.append(Field(number, f"f{number}", kind, optional))
     target = SOURCE.with_fields(tuple(fields))
-    program = compile_conversion(Layout.of(SOURCE), Layout.of(target), derivations)
+    program = compile_conversion(Layout.of(SOURCE), Layout.of(target), ConversionPlan(derivations))
     codec = codec_for(SOURCE)
     key, value = codec.encode_key(record), codec.encode(b"\x81", record, NO_BLOBS)
     found = asdict(

@@ -14,6 +14,7 @@ from zapdb.records import (
     Computed,
     Constant,
     Conversion,
+    ConversionPlan,
     Derivation,
     Layout,
     Restored,
@@ -59,8 +60,12 @@ def splice(request: pytest.FixtureRequest) -> bool:
 
 def program(splice: bool, back: bool = False) -> Conversion:
     if back:
-        return compile_conversion(Layout.of(AFTER), Layout.of(BEFORE), RESTORE, splice=splice)
-    return compile_conversion(Layout.of(BEFORE), Layout.of(AFTER), KEEP, DROP, splice=splice)
+        return compile_conversion(
+            Layout.of(AFTER), Layout.of(BEFORE), ConversionPlan(RESTORE), splice=splice
+        )
+    return compile_conversion(
+        Layout.of(BEFORE), Layout.of(AFTER), ConversionPlan(KEEP, DROP), splice=splice
+    )
 
 
 def drop(record: dict[str, Any], splice: bool, blobs: MemoryBlobs) -> tuple[bytes, Attachments]:
@@ -124,7 +129,9 @@ def test_rule_19_computed_values_are_archived_by_the_slot_that_was_dropped(splic
     )
     archives = compose_archives({**KEEP, 9: loud}, {}, KEEP, {made: SourceField(9)})
     assert archives == {made: loud}
-    program = compile_conversion(Layout.of(AFTER), Layout.of(AFTER), KEEP, archives, splice=splice)
+    program = compile_conversion(
+        Layout.of(AFTER), Layout.of(AFTER), ConversionPlan(KEEP, archives), splice=splice
+    )
     codec, attachments = codec_for(AFTER), MemoryBlobs().attachments()
     record = {"id": 1, "name": "Ada"}
     value = codec.encode(b"\x81", record, attachments)
@@ -147,7 +154,7 @@ def test_an_expression_reads_a_restored_value_and_its_blob(splice: bool) -> None
     length = Computed(expression, {"fax": RESTORE[3]}, {"fax": text}, Type(Integer()))
     target = AFTER.with_fields((*AFTER.fields, Field(8, "size", Integer())))
     program = compile_conversion(
-        Layout.of(AFTER), Layout.of(target), {**KEEP, 8: length}, splice=splice
+        Layout.of(AFTER), Layout.of(target), ConversionPlan({**KEEP, 8: length}), splice=splice
     )
     blobs = MemoryBlobs()
     blobs.saved[b"i" * 16] = LONG.encode()

@@ -17,6 +17,7 @@ from zapdb.records import (
     Computed,
     Constant,
     Conversion,
+    ConversionPlan,
     Derivation,
     Layout,
     SourceField,
@@ -63,7 +64,9 @@ def convert(
         codec_for(source).encode(b"\x81", record, NO_BLOBS),
     )
     spliced, decoded = (
-        compile_conversion(Layout.of(source), Layout.of(target), derivations, splice=splice)
+        compile_conversion(
+            Layout.of(source), Layout.of(target), ConversionPlan(derivations), splice=splice
+        )
         for splice in (True, False)
     )
     result = spliced.convert(key, value, 1, b"\x82", NO_BLOBS)
@@ -203,7 +206,7 @@ def test_bytes_that_no_encoder_wrote_are_corrupt_now_or_when_decoded(
     )
     target = without("a", "b").with_fields((*without("a", "b").fields, Field(9, "low", String())))
     program = compile_conversion(
-        Layout.of(SOURCE), Layout.of(target), KEEP | {9: expression}, splice=splice
+        Layout.of(SOURCE), Layout.of(target), ConversionPlan(KEEP | {9: expression}), splice=splice
     )
     key = codec_for(SOURCE).encode_key(RECORD)
 
@@ -231,7 +234,7 @@ TO_INTEGER = """change_type: {table: people, field: age, type: integer,
 def program_of(chain: Chain, source: int, target: int) -> Conversion:
     layouts = [Layout.of(people_of(chain.schema_at(p))) for p in (source, target)]
     table = people_of(chain.schema_at(source)).number
-    return compile_conversion(*layouts, chain.conversion_plan(table, source, target).derivations)
+    return compile_conversion(*layouts, chain.conversion_plan(table, source, target))
 
 
 @pytest.mark.parametrize("pair", [(SPLIT, MERGE), (TO_TEXT, TO_INTEGER)])

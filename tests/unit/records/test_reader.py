@@ -44,7 +44,7 @@ class Programs:
         source, target = (Layout.of(people_of(CHAIN.schema_at(p))) for p in (position, 3))
         if source == target:
             return None
-        return compile_conversion(source, target, CHAIN.conversion_plan(1, position, 3).derivations)
+        return compile_conversion(source, target, CHAIN.conversion_plan(1, position, 3))
 
 
 def encode(revision: int, identity: int = 5) -> tuple[bytes, bytes]:

@@ -67,6 +67,7 @@ BOUNDED_BY: Mapping[str, str] = {
     "Migrations/Status": "MIGRATIONS_MAX, and the tenants that are behind",
     "Migrations/Diff": "MIGRATIONS_MAX, and VIOLATIONS_SHOWN_MAX of each",
     "Migrations/Plan": "MIGRATIONS_MAX",
+    "Migrations/Forget": "what was rolled back, and is kept",
     "Jobs/ListJobs": "jobs, rows of the catalog that every process caches",
     "Jobs/GetJob": "RANGES_PER_JOB_MAX, and the first of the records that can't be read",
     "Jobs/PauseJob": "one job",

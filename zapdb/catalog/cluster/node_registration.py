@@ -18,6 +18,7 @@ from zapdb.catalog.cluster.level import admit_level, check_level, read_level, tr
 from zapdb.catalog.cluster.nodes import Node, evict, lease_name, list_nodes, remove_node
 from zapdb.catalog.cluster.stamping import Stamping
 from zapdb.catalog.row_kinds import NodeRow
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.errors import IncompatibleVersion, LeaseLost, ZapdbError
 from zapdb.limits import NODE_HEARTBEAT_SECONDS, NODE_KEPT_SECONDS, NODE_LEASE_SECONDS
 from zapdb.log.incarnations import ensure_incarnation
@@ -30,7 +31,7 @@ def register(
     storage: Storage,
     files_end: int,
     *,
-    served_position: int | None = None,
+    served: ChainPlace | None = None,
     pending: dict[int, str] | None = None,
     datasets: dict[str, tuple[str, str]] | None = None,
 ) -> Node:
@@ -48,9 +49,10 @@ def register(
             release.__version__,
             release.LEVEL,
             files_end,
-            files_end if served_position is None else served_position,
+            files_end if served is None else served.position,
             pending or {},
             datasets or {},
+            0 if served is None else served.migration,
         )
         node = _enter(connection, owner, row)
     _try_raise_level(storage)

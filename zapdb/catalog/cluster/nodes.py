@@ -8,6 +8,7 @@ waits for nodes becomes active only once the files of all of them contain it (ru
 from __future__ import annotations
 
 import logging
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from zapdb.catalog import rows
@@ -39,6 +40,12 @@ class Node:
     def id(self) -> str:
         return self.row.id
 
+    @property
+    def is_served_rolled_back(self) -> bool:
+        """Whether the migration that leads to its schema was rolled back: then it is among those of
+        its files that are not stored."""
+        return self.row.served_position in self.row.pending_digests
+
     def __str__(self) -> str:
         return str(self.lease.owner)
 
@@ -64,6 +71,13 @@ def list_nodes(connection: Connection) -> list[tuple[Node, bool]]:
         for lease in leases
         if lease.owner.id in found
     ]
+
+
+def list_served(connection: Connection, ids: Set[int]) -> list[Node]:
+    """Return the live nodes that are served the schema to which one of these migrations leads, by
+    their ids."""
+    found = list_nodes(connection)
+    return [node for node, alive in found if alive and node.row.served_migration in ids]
 
 
 def remove_node(connection: Connection, node_id: str) -> None:

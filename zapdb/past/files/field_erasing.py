@@ -36,6 +36,7 @@ from zapdb.past.files.working_store import StoreWriter
 from zapdb.records import (
     Attachments,
     Conversion,
+    ConversionPlan,
     Layout,
     OwnedBlobs,
     compile_conversion,
@@ -171,7 +172,7 @@ class _Values:
             return None
         layout = Layout.of(schema, zones)
         keys: dict[int, Derivation] = {f.number: SourceField(f.number) for f in schema.key_fields}
-        return compile_conversion(layout, layout, keys | made, zones=zones)
+        return compile_conversion(layout, layout, ConversionPlan(keys | made), zones=zones)
 
     def _find_way(self, earlier: int, later: int) -> Conversion | None:
         """Return the program between two revisions, if it changes bytes and takes nothing from the
@@ -241,6 +242,8 @@ class _FieldEraser:
         schemas = [revisions.schema_of(entry) for entry in revisions.list_of(self._table)]
         self._large = large_fields(schemas)
         self._cells = cells_of(schemas, erasure.fields)
+        # What processes have now that are served a kept migration, stays as what records have.
+        self._taken = self._cells - catalog.kept_fields(self._table).keys()
 
     def list_keys(self) -> list[bytes]:
         """Return the next records, in the order of keys: those that there are, and those that were
@@ -278,7 +281,7 @@ class _FieldEraser:
                 changes += 1
         current = self._find_current(key)
         # A record that takes some of them back has done so.
-        of = self._tenant, self._table, key, self._cells
+        of = self._tenant, self._table, key, self._taken
         archived = take_archived_of(self._connection, *of)
         kept, changed = self._erase_current(key, current, was)
         left |= self._list_blobs(kept)

@@ -26,7 +26,7 @@ class PastAdapter(SchemaAdapter):
 
     def __init__(self, bound: BoundTable, schema: TableSchema, reader: RecordReader) -> None:
         self.bound = bound
-        self.position = bound.catalog.position
+        self.place = bound.catalog.place
         self.schema = schema
         self.codec = codec_for(schema, bound.catalog.zones)
         self.reader = reader
@@ -66,5 +66,5 @@ class RewoundTable(BoundTable):
 
     def _make_reader(self, decode: Decode) -> RecordReader:
         catalog = self.catalog
-        place = self.records, catalog, self.descriptor, catalog.position
-        return make_reader_of(*place, NOT_STORED, decode)
+        table = self.records, catalog, self.descriptor, catalog.place
+        return make_reader_of(*table, NOT_STORED, decode)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, Self, cast
+from typing import NamedTuple, Self
 
 from zapdb.activation import TableDescriptor, TenantCatalog, load_tenant_catalog
+from zapdb.activation.served_schema import sees_active
 from zapdb.activation.tenant_catalog import NOT_STORED
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
 from zapdb.records import (
@@ -42,7 +44,7 @@ from zapdb.tables.indexes.references import (
     list_incoming_references,
     open_reference,
 )
-from zapdb.tables.indexes.schema_adapter import OlderSchemaAdapter, SchemaAdapter
+from zapdb.tables.indexes.schema_adapter import SchemaAdapter, ServedSchemaAdapter
 from zapdb.values.blob import is_blob, read_blob
 
 # Records that a process with a newer schema changed while they were read.
@@ -55,17 +57,17 @@ from zapdb.values.blob import is_blob, read_blob
 
 
 def compile_from_newer(
-    storage: Storage, catalog: TenantCatalog, target: TableSchema, position: int, revision: int
+    storage: Storage, catalog: TenantCatalog, target: TableSchema, place: ChainPlace, revision: int
 ) -> Conversion:
     """Compile the program from the layout of a revision that `catalog` lacks to the layout of its
-    table `target` at `position`.
+    table `target` at a place.
 
     Raises `KeyError` for a revision that no record can have now either, and `UnknownName` if the
     table was dropped.
     """
     newer, number = _load_now(storage, catalog), target.number
     program = catalog.program(
-        number, newer.table_numbered(number, target.name).origins[revision], position
+        number, newer.table_numbered(number, target.name).origins[revision], place
     )
     if program.is_self_contained:
         return program
@@ -106,8 +108,8 @@ class BoundTable:
     """Made from a tenant catalog and replaced with it; immutable except for the programs that it
     compiles.
 
-    Its parts belong to the active schema. If the position `served` is an earlier one, `adapter`
-    gives the application that position's schema.
+    Its parts belong to the active schema. If another one is `served`, `adapter` gives the
+    application the schema of that place.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class BoundTable:
         storage: Storage,
         catalog: TenantCatalog,
         descriptor: TableDescriptor,
-        served: int | None = None,
+        served: ChainPlace | None = None,
         statements: RecordStatements | None = None,
     ) -> None:
         self.storage = storage
@@ -135,9 +137,8 @@ class BoundTable:
         self.archived = descriptor.schema.archived_cells
         """The cells of the dropped fields whose values are archived."""
         self.codec = codec_for(descriptor.schema, catalog.zones)
-        self.reader = make_reader(
-            storage, catalog, descriptor, catalog.position, descriptor.revision
-        )
+        place = catalog.place
+        self.reader = make_reader(storage, catalog, descriptor, place, descriptor.revision)
         self.prefix = self.reader.prefix
         self.current = descriptor.current
         """The revisions of records that are not stale (rule 1)."""
@@ -147,7 +148,7 @@ class BoundTable:
         self.decode_indexed = decoder_of(descriptor.schema, frozenset(indexed), catalog.zones)
         """Decodes the fields that indexes are on, and no others: enough to build entries."""
         self.index_reader = make_reader(
-            storage, catalog, descriptor, catalog.position, descriptor.revision, self.decode_indexed
+            storage, catalog, descriptor, place, descriptor.revision, self.decode_indexed
         )
         self.indexes: tuple[IndexMaintainer, ...] = tuple(
             open_maintainer(descriptor.schema, index, self.statements)
@@ -171,10 +172,9 @@ class BoundTable:
             descriptor.schema, frozenset(indexed | demanded), catalog.zones
         )
         """Decodes the fields that indexes, checks and references are on."""
-        is_current = served is None or not is_changed(catalog, descriptor, served)
-        self.adapter = (
-            SchemaAdapter(self) if is_current else OlderSchemaAdapter(self, cast("int", served))
-        )
+        self.adapter = SchemaAdapter(self)
+        if served is not None and is_changed(catalog, descriptor, served):
+            self.adapter = ServedSchemaAdapter(self, served)
 
     @cached_property
     def incoming_references(self) -> tuple[IncomingReference, ...]:
@@ -225,24 +225,31 @@ class BoundTable:
         """Return the new blobs of a record that its archived values refer to."""
         return archived_blobs(attachments, self._archived)
 
-    def make_reader(self, position: int) -> RecordReader:
-        """Return a reader of the records by the table's schema at another position."""
-        return make_reader(self.storage, self.catalog, self.descriptor, position, NOT_STORED)
+    @cached_property
+    def kept_following(self) -> dict[str, frozenset[int]]:
+        """The cells that migrations have made which were rolled back and are kept, and whose values
+        are made again where a field changes; by the field's name."""
+        catalog, table = self.catalog, self.schema
+        found = catalog.find_kept_following(table.number, catalog.place)
+        return {f.name: found[f.number] for f in table.fields if f.number in found}
+
+    def make_reader(self, place: ChainPlace) -> RecordReader:
+        """Return a reader of the records by the table's schema at another place."""
+        return make_reader(self.storage, self.catalog, self.descriptor, place, NOT_STORED)
 
     def make_field_reader(self, decode: Decode) -> RecordReader:
         """Return a reader of some fields of the application's view of the records."""
-        position = self.adapter.position
-        return make_reader(
-            self.storage, self.catalog, self.descriptor, position, NOT_STORED, decode
-        )
+        place = self.adapter.place
+        return make_reader(self.storage, self.catalog, self.descriptor, place, NOT_STORED, decode)
 
 
-def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: int) -> bool:
-    """Return whether a process whose files end at `served` sees another schema of the table."""
-    if served >= catalog.position:
+def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: ChainPlace) -> bool:
+    """Return whether a process that is served the schema of a place sees another one of the
+    table."""
+    if sees_active(catalog, served):
         return False
-    older = catalog.chain.schema_at(served).table_numbered(descriptor.schema.number)
-    return older is not None and older != descriptor.schema
+    seen = catalog.schema_at(served).table_numbered(descriptor.schema.number)
+    return seen is not None and seen != descriptor.schema
 
 
 def archived_blobs(attachments: Attachments, fields: Mapping[int, Field]) -> dict[bytes, bytes]:
@@ -260,38 +267,38 @@ def make_reader(
     storage: Storage,
     catalog: TenantCatalog,
     descriptor: TableDescriptor,
-    position: int,
+    place: ChainPlace,
     revision: int,
     decode: Decode | None = None,
 ) -> RecordReader:
-    """Return a reader of the table's records by its schema at `position`.
+    """Return a reader of the table's records by its schema at a place.
 
     Converted records get the prefix of `revision`. It reads all fields, or the fields of `decode`.
     """
     records = RecordStatements(storage, descriptor.schema.number, catalog.tenant)
-    return make_reader_of(records, catalog, descriptor, position, revision, decode)
+    return make_reader_of(records, catalog, descriptor, place, revision, decode)
 
 
 def make_reader_of(
     records: RecordStatements,
     catalog: TenantCatalog,
     descriptor: TableDescriptor,
-    position: int,
+    place: ChainPlace,
     revision: int,
     decode: Decode | None,
 ) -> RecordReader:
     """Do the same for `records`, among which one is found again that has changed since."""
     storage, number = records.storage, descriptor.schema.number
-    target = catalog.chain.table_at(position, number)
+    target = catalog.table_at(place, number)
     load = BlobStatements(storage).load
     archives = ArchiveStatements(records, catalog.archived_fields(number))
 
     def find_program(revision: int) -> Conversion | None:
-        if position == catalog.position and descriptor.has_layout_of(revision):
+        if place == catalog.place and descriptor.has_layout_of(revision):
             return None  # which takes no look at the migrations
         if revision in descriptor.origins:
-            return compile_program(catalog, descriptor, target, position, revision)
-        return compile_from_newer(storage, catalog, target, position, revision)
+            return compile_program(catalog, descriptor, target, place, revision)
+        return compile_from_newer(storage, catalog, target, place, revision)
 
     codec = codec_for(target, catalog.zones)
     return RecordReader(
@@ -307,10 +314,10 @@ def compile_program(
     catalog: TenantCatalog,
     descriptor: TableDescriptor,
     target: TableSchema,
-    position: int,
+    place: ChainPlace,
     revision: int,
 ) -> Conversion | None:
-    """Return the program from a revision's layout to the table's layout at `position`; None if both
+    """Return the program from a revision's layout to the table's layout at a place; None if both
     are one layout.
 
     A stale record always gets a program, even one that changes only the prefix: after other
@@ -320,7 +327,7 @@ def compile_program(
     source = catalog.table_at(origin, target.number)
     if descriptor.current.has(revision) and source.cells == target.cells:
         return None
-    return catalog.program(target.number, origin, position)
+    return catalog.program(target.number, origin, place)
 
 
 def show_code(catalog: TenantCatalog, descriptor: TableDescriptor) -> str:
@@ -342,7 +349,7 @@ def _sections(catalog: TenantCatalog, descriptor: TableDescriptor) -> Iterator[s
     for revision in sorted(descriptor.origins):
         if descriptor.layouts.get(revision) != revision:
             continue  # its records have the layout of an earlier one
-        program = compile_program(catalog, descriptor, table, catalog.position, revision)
+        program = compile_program(catalog, descriptor, table, catalog.place, revision)
         if program is not None:
             yield f"# The conversion from revision {revision} to revision {descriptor.revision}.\n"
             yield program.source

@@ -1,30 +1,45 @@
 """The application's view of a table: the schema at the end of its own migration files (rule 11).
 
 For most processes that is the active schema, and nothing is converted. A process with older files
-works with an older schema. What it reads is converted back from the stored revision by the stored
-rollbacks; what it writes is converted forwards. When it changes a record, only fields derived from
-the changed ones are recomputed. All other fields keep their values, including fields that it does
-not know. Values of dropped fields are read from the archive and written to it."""
+works with an older schema, and one whose newest files were rolled back with that which they lead
+to. What it reads is converted from the stored revision, back by the stored rollbacks and forward by
+the changes; what it writes is converted to the active schema. When it changes a record, only fields
+derived from the changed ones are recomputed. All other fields keep their values, including fields
+that it does not know. Values of dropped fields, and of those that a rolled-back migration made, are
+read from the archive and written to it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from zapdb.activation.activate import keeps_entries
 from zapdb.activation.descriptors import IndexDescriptor
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
-from zapdb.records import Archive, Attachments, Record, Restored, codec_for, encode_prefix, held
-from zapdb.records.derivation import inputs_of
-from zapdb.schema import Index
+from zapdb.migrations.chain import compile_spreading
+from zapdb.records import (
+    Archive,
+    Attachments,
+    Conversion,
+    Record,
+    Restored,
+    codec_for,
+    decode_prefix,
+    encode_prefix,
+    held,
+)
+from zapdb.records.derivation import inputs_made_of, inputs_of
+from zapdb.schema import Field, Index, TableSchema
 from zapdb.tables.indexes.choosing import Planner
 from zapdb.tables.indexes.maintenance import IndexMaintainer, open_maintainer
 from zapdb.tables.indexes.ordering import Order
 from zapdb.tables.indexes.paths import Path, list_paths
 from zapdb.values import Binary, is_same_held
+from zapdb.values.blob import Blob
 
 if TYPE_CHECKING:
     from zapdb.tables.indexes.bound_table import BoundTable
@@ -42,7 +57,7 @@ class SchemaAdapter:
 
     def __init__(self, bound: BoundTable) -> None:
         self.bound = bound
-        self.position = bound.catalog.position
+        self.place = bound.catalog.place
         self.schema = bound.schema
         self.codec = bound.codec
         self.reader = bound.reader
@@ -118,25 +133,38 @@ class SchemaAdapter:
 
         All are by the active schema; what has to be stored with them is added to `attachments`.
         """
-        old, _ = self.bound.reader.open(key, stored, attachments)
-        return old, held(old) | dict(changes), frozenset(changes)
+        bound = self.bound
+        old, _ = bound.reader.open(key, stored, attachments)
+        values = held(old) | dict(changes)
+        following = bound.kept_following
+        if not following.keys().isdisjoint(changes):
+            aside = bound.make_attachments(key, stored)
+            encoded = bound.codec.encode(bound.prefix, values, aside)
+            new = bound.codec.decode(key, encoded, len(bound.prefix), aside)
+            for name in list_differing(bound.schema, old, new):
+                remake_kept(attachments, following.get(name, ()))
+        return old, values, frozenset(changes)
 
 
-class OlderSchemaAdapter(SchemaAdapter):
-    """Converts between the active schema and an older one that newer migrations have changed."""
+class ServedSchemaAdapter(SchemaAdapter):
+    """Converts between the active schema and another one: an older one that newer migrations have
+    changed, or one that was rolled back."""
 
     is_current = False
 
-    def __init__(self, bound: BoundTable, position: int) -> None:
+    def __init__(self, bound: BoundTable, place: ChainPlace) -> None:
         catalog, number = bound.catalog, bound.schema.number
         self.bound = bound
-        self.position = position
-        self.schema = catalog.chain.table_at(position, number)
+        self.place = place
+        self.schema = catalog.table_at(place, number)
         self.codec = codec_for(self.schema, catalog.zones)
-        self.reader = bound.make_reader(position)
+        self.reader = bound.make_reader(place)
         self.indexes = tuple(self._open_index(index) for index in self.schema.indexes)
-        self._forwards = catalog.chain.program(number, position, catalog.position, catalog.zones)
-        self._plan = catalog.chain.conversion_plan(number, position, catalog.position)
+        self._forwards = catalog.program(number, place, catalog.place)
+        self._plan = catalog.plan(number, place, catalog.place)
+        self._unseen = tuple(
+            f for f in bound.schema.value_fields if f.cell not in self.schema.cells
+        )
         self._name_fields()
 
     def _open_index(self, index: Index) -> IndexMaintainer:
@@ -146,8 +174,8 @@ class OlderSchemaAdapter(SchemaAdapter):
         A lookup by the placeholder scans the table: slower, and right (rule 20).
         """
         bound, catalog = self.bound, self.bound.catalog
-        way = bound.schema.number, catalog.position, self.position
-        kept = keeps_entries(catalog.chain.conversion_plan(*way), bound.schema, self.schema, index)
+        plan = catalog.plan(bound.schema.number, catalog.place, self.place)
+        kept = keeps_entries(plan, bound.schema, self.schema, index)
         descriptor = next(
             (s for s in bound.descriptor.indexes if s.index.number == index.number), None
         )
@@ -157,6 +185,21 @@ class OlderSchemaAdapter(SchemaAdapter):
         else:
             found = IndexDescriptor.planned(self.schema, index)
         return open_maintainer(self.schema, found, bound.statements)
+
+    @cached_property
+    def _back(self) -> Conversion | None:
+        """The program from the active schema, if something is archived on its way."""
+        catalog, number = self.bound.catalog, self.schema.number
+        if not catalog.plan(number, catalog.place, self.place).archives:
+            return None
+        return catalog.program(number, catalog.place, self.place)
+
+    @cached_property
+    def _spread(self) -> Conversion:
+        """The program for writes that change a few fields, which keeps all other values."""
+        catalog = self.bound.catalog
+        lines = catalog.line_to(self.place), catalog.line_to(catalog.place)
+        return compile_spreading(*lines, self.schema.number, catalog.zones)
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:
@@ -169,14 +212,24 @@ class OlderSchemaAdapter(SchemaAdapter):
                     found[read].add(names[number])
         return {f.name: frozenset(found[f.number]) for f in self.schema.fields}
 
-    def _archived_with(self, names: Iterable[str]) -> list[int]:
-        """Return the archived fields that are made of any of these fields."""
+    @cached_property
+    def _kept_following(self) -> dict[str, frozenset[int]]:
+        """Return the cells of rolled-back migrations whose values are made again where a field of
+        this schema changes."""
+        found = self.bound.catalog.find_kept_following(self.schema.number, self.place)
+        return {f.name: found[f.number] for f in self.schema.fields if f.number in found}
+
+    def _archived_with(self, names: Iterable[str]) -> dict[int, bool]:
+        """Return the cells of archived fields that are made of any of these fields, or would be;
+        and whether their values are made again, whatever is archived."""
         changed = {f.number for f in self.schema.fields if f.name in names}
-        return [
-            slot.number
-            for slot, derivation in self._plan.archives.items()
+        plan = self._plan
+        return {
+            slot.number: not inputs_made_of(derivation, ()).isdisjoint(changed)
+            for slot, derivation in plan.archives.items()
             if inputs_of(derivation) & changed
-        ]
+            or (slot in plan.otherwise and inputs_of(plan.otherwise[slot]) & changed)
+        }
 
     def encode(
         self,
@@ -204,41 +257,76 @@ class OlderSchemaAdapter(SchemaAdapter):
         bound = self.bound
         old, _ = bound.reader.open(key, stored, attachments)
         aside = bound.make_attachments(key, stored)
-        seen, _ = self.reader.open(key, stored, aside)
-        # What this schema does not show of the record, what is restored on the way forwards finds.
-        aside.archive, aside.archived = _Hidden(aside.archived, aside.archive), {}
+        seen, converted = self.reader.open(key, stored, aside)
+        if converted is stored and self._back is not None:  # it passes places with other layouts
+            self._back.convert(key, stored, decode_prefix(stored, 0)[1], PREFIX, aside)
         encoded = self.codec.encode(PREFIX, held(seen) | dict(changes), aside)
         wanted = self.codec.decode(key, encoded, len(PREFIX), aside)
-        differing = self._list_differing(seen, wanted)
-        converted = self._forwards.convert(key, encoded, len(PREFIX), bound.prefix, aside)
-        new = held(bound.codec.decode(key, converted, len(bound.prefix), aside))
+        differing = list_differing(self.schema, seen, wanted)
         changed = frozenset[str]().union(*(self._following[name] for name in differing))
+        # What this schema does not show of the record, and stays, is found on the way forwards.
+        was = held(old)
+        stays = {
+            f.cell: self._encode(f, was[f.name]) for f in self._unseen if f.name not in changed
+        }
+        archived = self._archived_with(differing)
+        remade = {cell for cell, is_remade in archived.items() if is_remade}
+        remade.update(f.cell for f in self._unseen if f.name in changed)
+        aside.archive = _Hidden(aside.archived | stays, aside.archive, remade)
+        aside.archived = {}
+        aside.unneeded = set()
+        converted = self._spread.convert(key, encoded, len(PREFIX), bound.prefix, aside)
+        new = held(bound.codec.decode(key, converted, len(bound.prefix), aside))
         attachments.blobs.update(aside.blobs)
-        for number in self._archived_with(differing):
-            attachments.archived[number] = aside.archived[number]
-        return old, held(old) | {name: new[name] for name in changed}, changed
+        for name in differing:
+            remake_kept(attachments, self._kept_following.get(name, ()))
+        for cell in archived:
+            if cell in aside.unneeded:
+                remake_kept(attachments, [cell])
+            else:
+                attachments.archived[cell] = aside.archived[cell]
+                attachments.unneeded.discard(cell)
+        return old, was | {name: new[name] for name in changed}, changed
 
-    def _list_differing(self, old: Record, new: Record) -> list[str]:
-        """Return the fields whose values differ in two records of this schema."""
-        before, after = held(old), held(new)
-        return [
-            f.name
-            for f in self.schema.value_fields
-            if not is_same_held(f.type, before[f.name], after[f.name])
-            and not is_same_held(f.type, getattr(old, f.name), getattr(new, f.name))
-        ]
+    def _encode(self, field: Field, value: Any) -> bytes:
+        if value is None or isinstance(value, Blob):
+            return b"" if value is None else value.encode()
+        return field.type.bind(self.bound.catalog.zones).encode(value)
+
+
+def list_differing(schema: TableSchema, old: Record, new: Record) -> list[str]:
+    """Return the fields whose values differ in two records of a schema."""
+    before, after = held(old), held(new)
+    return [
+        f.name
+        for f in schema.value_fields
+        if not is_same_held(f.type, before[f.name], after[f.name])
+        and not is_same_held(f.type, getattr(old, f.name), getattr(new, f.name))
+    ]
+
+
+def remake_kept(attachments: Attachments, cells: Iterable[int]) -> None:
+    """Note that values which a rolled-back migration made are made again of the record that is
+    written: nothing is archived of them."""
+    for cell in cells:
+        attachments.archived.pop(cell, None)
+        attachments.unneeded.add(cell)
 
 
 class _Hidden:
     """The archive of a record while it goes back to an older schema and forwards again: what the
-    way back took from it comes before what is stored."""
+    way back took from it comes before what is stored. It has nothing of cells that are made again,
+    `remade`."""
 
-    __slots__ = ("_stored", "_taken")
+    __slots__ = ("_remade", "_stored", "_taken")
 
-    def __init__(self, taken: Mapping[int, bytes], stored: Archive) -> None:
+    def __init__(self, taken: Mapping[int, bytes], stored: Archive, remade: Set[int]) -> None:
         self._taken = taken
         self._stored = stored
+        self._remade = remade
 
     def get(self, number: int, /) -> bytes | None:
+        if number in self._remade:
+            return None
         found = self._taken.get(number)
         return self._stored.get(number) if found is None else found

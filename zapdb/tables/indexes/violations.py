@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from zapdb.activation.served_schema import sees_active
 from zapdb.errors import CheckViolation, ReferenceViolation, UniqueViolation
+from zapdb.migrations.chain import find_parting
 from zapdb.records import Record
 from zapdb.schema import Schema, TableSchema
 from zapdb.tables.indexes.bound_table import BoundTable
@@ -40,12 +42,14 @@ def show_target(reference: ReferenceCheck, record: Record) -> str:
 
 
 def describe_origin(bound: BoundTable, has_it: Callable[[Schema], bool]) -> dict[str, Any]:
-    """The migration that brought a constraint, as context of an error: for a process with older
+    """The migration that brought a constraint, as context of an error: for a process with other
     files only."""
     catalog, served = bound.catalog, bound.served
-    if served is None or served >= catalog.position or has_it(catalog.chain.schema_at(served)):
+    if served is None or sees_active(catalog, served) or has_it(catalog.schema_at(served)):
         return {}
-    added = [m for m in catalog.chain.after(served) if not has_it(m.before) and has_it(m.after)]
+    chain = catalog.chain.up_to(catalog.position)
+    newer = chain.after(find_parting(catalog.line_to(served), chain))
+    added = [m for m in newer if not has_it(m.before) and has_it(m.after)]
     return {"added_by": added[-1].label} if added else {}
 
 

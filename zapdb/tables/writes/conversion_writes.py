@@ -91,7 +91,7 @@ def plan_conversions(
         new = convert(key, value, attachments)
         change = None if find_change is None else find_change(key, value, new, attachments)
         plan.convert(key, value, new, attachments, change, consumes=conversion.consumes)
-        if attachments.blobs or attachments.archived or attachments.restored:
+        if not attachments.is_unused:
             attachments = bound.make_attachments()  # these are the record's
         if len(plan.blobs) >= BATCH_BLOBS:
             yield plan

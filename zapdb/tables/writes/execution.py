@@ -178,7 +178,10 @@ def _touches_archive(bound: BoundTable, logged: LoggedWrite) -> bool:
         return False
     if logged.write[2] is None:
         return True
-    return any(logged.converted.get(field) != value for field, _, value in logged.archived)
+    return any(
+        cell in bound.archived and logged.converted.get(cell) != value
+        for cell, _, value in logged.archived
+    )
 
 
 def archive_values(connection: Connection, bound: BoundTable, rows: Sequence[ArchiveRow]) -> None:
@@ -203,9 +206,9 @@ def _with_archive(
     """Return a change with all archived values of the record before and after it."""
     before, after = {**stored, **logged.converted}, dict[int, bytes]()
     if logged.write[2] is not None:
-        after = {**before, **{f: v for f, _, v in logged.archived}}
+        after = {**before, **{cell: value for cell, _, value in logged.archived}}
     cells = (
-        encode_archive({field: found[field] for field in bound.archived & found.keys()})
+        encode_archive({cell: found[cell] for cell in bound.archived & found.keys()})
         for found in (before, after)
     )
     return LoggedChange(logged.change.before, logged.change.after, *cells)

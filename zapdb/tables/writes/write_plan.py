@@ -28,6 +28,7 @@ from zapdb.storage.archives import ArchiveRow, archive_rows
 from zapdb.storage.own_writes import RecordWrite
 from zapdb.tables.indexes import BoundTable, violations
 from zapdb.tables.indexes.maintenance import EntryRow
+from zapdb.tables.indexes.schema_adapter import remake_kept
 
 Keyed = tuple[bytes, Record]
 """A record with its key."""
@@ -100,8 +101,8 @@ class WritePlan:
         self.archived: list[ArchiveRow] = []
         """Values of dropped fields that are archived."""
         self.restored: list[tuple[int, bytes]] = []
-        """Cells of dropped fields, and keys, whose archived values are the record's own again,
-        and no longer archived."""
+        """Cells, and keys, of values that are no longer archived: they are the record's own again,
+        or would be made of it."""
         self.logged: list[LoggedWrite] = []
 
     def insert(self, key: bytes, values: Mapping[str, Any], unseen: Mapping[str, Any]) -> Record:
@@ -150,7 +151,8 @@ class WritePlan:
         attachments = self.bound.make_attachments(key, stored)
         old, values, changed = self.bound.adapter.change(key, stored, given, attachments)
         value = self.bound.codec.encode(self.bound.prefix, values, attachments)
-        if skips_same and value == stored and not attachments.archived:
+        is_same = value == stored and not (attachments.archived or attachments.unneeded)
+        if skips_same and is_same:
             return None
         return self._become((key, stored, value), attachments, old, changed)
 
@@ -159,6 +161,7 @@ class WritePlan:
         attachments = self.bound.make_attachments(key, stored)
         old, _ = self.bound.reader.open(key, stored, attachments)
         values = held(old) | {name: None}
+        remake_kept(attachments, self.bound.kept_following.get(name, ()))
         value = self.bound.codec.encode(self.bound.prefix, values, attachments)
         self._become((key, stored, value), attachments, old, {name})
 
@@ -206,6 +209,9 @@ class WritePlan:
         self.archived += rows
         if consumes and attachments.restored:
             self.restored += [(field, key) for field in attachments.restored]
+        if attachments.unneeded:
+            get = attachments.archive.get
+            self.restored += [(cell, key) for cell in attachments.unneeded if get(cell) is not None]
         if change is not None:
             self.logged.append(LoggedWrite(write, change, rows, archived))
 
@@ -235,6 +241,8 @@ class WritePlan:
             rows = list(archive_rows(key, attachments.archived))
             self.archived += rows
             self.blobs |= bound.archived_blobs(attachments)
+        if attachments.unneeded and stored is not None:
+            self.restored += [(cell, key) for cell in sorted(attachments.unneeded)]
         if bound.checks:
             require_none(find_check_violations(bound, [(key, record)]))
         if not self.records:

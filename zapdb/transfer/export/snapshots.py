@@ -6,19 +6,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from zapdb.activation import TenantCatalog
+from zapdb.activation.served_schema import sees_active
 from zapdb.errors import CorruptionError, UsageError
 from zapdb.tables.session import Session
 
 
 def read_catalog(session: Session) -> TenantCatalog:
     """What is active in a snapshot; raises `UsageError` if the database was opened with files that
-    end before that."""
+    lead to another schema."""
     with session.using():
-        catalog = session.catalog
-    if session.served_position is not None and session.served_position < catalog.position:
+        catalog, served = session.catalog, session.served
+    if served is not None and not sees_active(catalog, served):
         raise UsageError(
-            "the database was opened with migration files that end before the active migration",
-            served=session.served_position,
+            "the database was opened with migration files that do not end at the active migration",
+            served=served.position,
             active=catalog.position,
             hint="open it without migrations: zapdb.open(url)",
         )

@@ -494,7 +494,7 @@ def find_derivations(
     later = (place for at, place in descriptor.origins.items() if at >= revision)
     if origin is None or not all(map(catalog.is_on_chain, later)):
         return None
-    return dict(catalog.plan(descriptor.schema.number, origin, catalog.position).derivations)
+    return dict(catalog.plan(descriptor.schema.number, origin, catalog.place).derivations)
 
 
 def carry_on(filling: Filling | None, old: TableForm, new: TableForm) -> list[str]:
