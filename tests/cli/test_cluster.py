@@ -135,6 +135,7 @@ def test_nodes(current: Project, db: Database, storage: Storage) -> None:
         "level": NOW,
         "files_end": 4,
         "served_position": 4,
+        "rolled_back": False,
         "alive": True,
         "datasets": alive["datasets"],
     }

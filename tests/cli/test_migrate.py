@@ -370,6 +370,7 @@ def test_status_as_json(project: Project) -> None:
             {"number": 1, "name": "people", "state": "applied"},
             {"number": 2, "name": "add_age", "state": "pending"},
         ],
+        "kept": [],
         "all_tenants": None,
     }
 

@@ -63,6 +63,7 @@ def test_these_are_the_commands() -> None:
         "migrate up",
         "migrate status",
         "migrate diff",
+        "migrate forget",
         "migrate rollback",
         "migrate graph",
         "migrate lint",

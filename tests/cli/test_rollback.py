@@ -184,15 +184,59 @@ def test_nothing_to_roll_back(current: Project) -> None:
     assert result.err == ("error: no migration is stored, so there is nothing to roll back\n")
 
 
-def test_rule_13_it_is_refused_while_a_process_uses_the_migration(current: Project) -> None:
+def test_rule_13_it_is_refused_where_a_process_can_t_go_on(current: Project) -> None:
+    current.file("0005_visits").write_text(VISITS)
+    assert current.run("migrate", "up").status == 0
     with zapdb.open("sqlite:///test.db", migrations="migrations"):
         result = current.run("migrate", "rollback", "--yes")
         assert result.status == 2
         assert result.err.startswith(
-            "error: running processes use the migration\n  migration: 0004_split_name\n  nodes: "
+            "error: running processes use the migration, which makes or drops a table\n"
+            "  migration: 0005_visits\n  nodes: "
         )
         assert "`zapdb migrate rollback --evict`" in result.err
         assert current.run("migrate", "rollback", "--yes", "--evict").status == 0
+
+
+def test_rule_13_a_process_goes_on_until_its_migration_is_forgotten(current: Project) -> None:
+    with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
+        db.table("people").update(7, first="Ada King", last="Lovelace")
+        result = current.run("migrate", "rollback", "--yes")
+        assert f"  {db._node} has its file, and goes on with its schema\n" in result.out
+        assert (result.status, result.err) == (0, "")
+        assert db.table("people").get(7).first == "Ada King"
+        assert current.run("convert", "run").status == 0
+        assert current.run("data", "get", "people", "7", "--json").json["name"] == (
+            "Ada King Lovelace"
+        )
+        assert db.table("people").get(7).first == "Ada King"
+        kept = current.run("migrate", "status", "--json").json["kept"]
+        assert [(one["label"], one["processes"]) for one in kept] == [
+            ("0004_split_name", [str(db._node)])
+        ]
+        shown = current.run("migrate", "status").out
+        assert "0004_split_name: rolled back 20" in shown
+        assert f"  {db._node} is served its schema\n" in shown
+        assert "4, rolled back" in current.run("cluster", "nodes").out
+        assert current.run("cluster", "nodes", "--json").json["nodes"][0]["rolled_back"]
+        planned = current.run("migrate", "plan").out
+        assert f"  {db._node}: schema 0004, rolled back, files end at 0004" in planned
+        refused = current.run("migrate", "forget", "--yes")
+        assert refused.status == 2
+        assert refused.err.startswith(
+            "error: running processes are served the schema of the migration\n"
+        )
+        again = current.run("migrate", "up")
+        assert again.status == 2
+        assert "running processes still use the migration as it was" in again.err
+    assert current.run("migrate", "forget", stdin="n").status == 1
+    found = current.run("migrate", "forget", "--yes", "--json").json
+    assert found.pop("seq") > 0
+    assert found["values"] == 2
+    assert [one["label"] for one in found["forgotten"]] == ["0004_split_name"]
+    result = current.run("migrate", "forget")
+    assert result.out == "nothing to forget: no migration that was rolled back is kept\n"
+    assert current.run("migrate", "up").status == 0
 
 
 def test_rule_13_an_interrupted_one_is_finished(

@@ -39,6 +39,7 @@ def test_rule_14_there_are_two_profiles(people: Project) -> None:
         "profile is production\n"
         "convert is background, unless it is set\n"
         "convert_after_seconds is 3600, unless it is set\n"
+        "rolled_back_kept_seconds is 604800, unless it is set\n"
     )
     found = people.run("settings", "get", "convert", "--json").json
     assert (found["value"], found["from"]) == ("background", "profile")

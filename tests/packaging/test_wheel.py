@@ -293,6 +293,7 @@ ASKED: tuple[tuple[str, ...], ...] = (
     ("migrate", "up", *IN_FILES),
     ("migrate", "status", *IN_FILES),
     ("migrate", "rollback", "--yes"),
+    ("migrate", "forget", "--yes"),
     ("migrate", "status", *IN_FILES),
 )
 """Each in text and in JSON, one after another: what some of them change, the later ones see."""

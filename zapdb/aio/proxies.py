@@ -723,6 +723,7 @@ class AsyncDatabaseAdmin(Proxy[DatabaseAdmin]):
     repair = awaited("task", DatabaseAdmin.repair)
     rehearse = awaited("task", DatabaseAdmin.rehearse)
     rehearse_rollback = awaited("task", DatabaseAdmin.rehearse_rollback)
+    forget_rolled_back = awaited("task", DatabaseAdmin.forget_rolled_back)
     verify = awaited("task", DatabaseAdmin.verify)
     sweep = awaited("task", DatabaseAdmin.sweep)
     setting = awaited("read", DatabaseAdmin.setting)

@@ -73,10 +73,10 @@ def cluster_nodes_command(options: ServedDatabaseOptions, output: Output) -> Non
 
     A process whose lease has expired is dead or suspended; after it is evicted, its writes are
     refused. `files end` is the newest migration in its files, and `served` the position whose
-    schema it uses.
+    schema it uses, which may be that of a migration that was rolled back.
 
-    With `--json`: `{nodes: [{id, host, pid, release, level, files_end, served_position, alive,
-    age_seconds, lease_seconds, datasets}]}`.
+    With `--json`: `{nodes: [{id, host, pid, release, level, files_end, served_position,
+    rolled_back, alive, age_seconds, lease_seconds, datasets}]}`.
     """
     with options.control() as control:
         found = control.call(cluster.list_nodes)
@@ -102,7 +102,7 @@ def _node_row(node: ClusterNodeStatus) -> tuple[Part, ...]:
         node.release,
         str(node.level),
         str(node.files_end),
-        str(node.served_position),
+        f"{node.served_position}{', rolled back' if node.rolled_back else ''}",
         format_seconds(node.age_seconds),
         format_seconds(node.lease_seconds) if node.alive else OVER,
     )
@@ -150,8 +150,8 @@ def cluster_evict_command(
 ) -> None:
     """Evict processes: their writes are refused until they open the database again.
 
-    With `--json`: `{evicted: [{id, host, pid, release, level, files_end, served_position}],
-    seq}`.
+    With `--json`: `{evicted: [{id, host, pid, release, level, files_end, served_position,
+    rolled_back}], seq}`.
     """
     if bool(nodes) == expired:
         raise UsageError("give the ids of the nodes to evict, or --expired")

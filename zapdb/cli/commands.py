@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "new": "migrate.migrate_new_command",
             "check": "checking.migrate_check_command",
             "rollback": "rollback_command.migrate_rollback_command",
+            "forget": "rollback_command.migrate_forget_command",
             "up": "applying.migrate_up_command",
             "status": "migration_status.migrate_status_command",
             "diff": "diff.migrate_diff_command",

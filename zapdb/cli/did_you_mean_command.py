@@ -111,7 +111,6 @@ def find_note(typed: str) -> str:
 
 ALIASES: Final[Mapping[str, str]] = {
     "catalog history": "revisions",
-    "migrate forget": "rollback",
 }
 """Second names of commands, which no help shows: what is typed, and the command of the group."""
 OPTION_ALIASES: Final[Mapping[str, Mapping[str, str]]] = {

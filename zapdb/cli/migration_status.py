@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from zapdb.activation.inspection import MigrationPhase
 from zapdb.cli.configuration import AllTenantsOption, MigrationsOption, find_migrations
 from zapdb.cli.connecting import ServedTenantOptions
 from zapdb.cli.output import Output, format_count, report_error
-from zapdb.control.migrations.comparing import Status, TenantPositions, status
+from zapdb.control.migrations.comparing import KeptStatus, Status, TenantPositions, status
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING
 
 _STYLES: Final[dict[MigrationPhase, str]] = {
@@ -33,10 +34,13 @@ def migrate_status_command(
     Exit status 3 if a migration is pending, 1 if there is a conflict. With `--all-tenants`, also
     shows how many tenants are at each position, and which are behind.
 
-    With `--json`: `{position, pending, is_due, migrations: [{number, name, state}], all_tenants}`.
-    `pending` is a count; a tenant that `is_due` still has to follow a rollback; `all_tenants` is
-    null without `--all-tenants`, else `{tenants, positions: {POSITION: COUNT}, behind: [{tenant,
-    position}]}`.
+    Migrations that were rolled back and are kept are listed with the processes that are served
+    their schemas.
+
+    With `--json`: `{position, pending, is_due, migrations: [{number, name, state}], kept: [{number,
+    label, digest, rolled_back_at, rolled_back_by, processes: [PROCESS]}], all_tenants}`. `pending`
+    is a count; a tenant that `is_due` still has to follow a rollback; `all_tenants` is null without
+    `--all-tenants`, else `{tenants, positions: {POSITION: COUNT}, behind: [{tenant, position}]}`.
     """
     directory = find_migrations(migrations)
     with options.control() as control:
@@ -51,6 +55,9 @@ def migrate_status_command(
             f"{found.position:04d} was rolled back, and is active for this tenant until it "
             "follows: run `zapdb migrate up`"
         )
+    if found.kept:
+        output.write()
+        write_kept(found.kept, output)
     if found.all_tenants is not None:
         _write_all_tenants(found.all_tenants, output)
     output.document(found)
@@ -70,6 +77,15 @@ def _write_all_tenants(found: TenantPositions, output: Output) -> None:
     if shown:
         more = " …" if len(found.behind) > len(shown) else ""
         output.write(f"behind: {', '.join(shown)}{more}")
+
+
+def write_kept(kept: Sequence[KeptStatus], output: Output) -> None:
+    """Show what was rolled back and is kept, and for whom."""
+    for one in kept:
+        when = f"{one.rolled_back_at:%Y-%m-%d %H:%M:%S} UTC by {one.rolled_back_by}"
+        output.write((one.label, "bold"), f": rolled back {when}, and kept")
+        for process in one.processes:
+            output.write(f"  {process} is served its schema")
 
 
 def _report_conflicts(found: Status, *, as_json: bool) -> int:

@@ -41,9 +41,10 @@ def migrate_plan_command(
     With `--json`: `{position, migrations: [{number, label, summary, waits_for_nodes, changes,
     rollback}], tables: [{table, action, records, converted, indexes, seconds, includes_writing,
     declared, dropped_writes}], processes: [{process, release, files_end, served_position,
-    blocks}]}`. `action` is `created`, `changed`, `restored`, `archived` or `discarded`;
-    `waits_for_nodes` is true if the migration is activated only when all live processes have its
-    file; `changes` and `rollback` are YAML; `includes_writing` is false if this user may not write;
+    blocks, rolled_back}]}`. `action` is `created`, `changed`, `restored`, `archived` or
+    `discarded`; `waits_for_nodes` is true if the migration is activated only when all live
+    processes have its file; `changes` and `rollback` are YAML; `includes_writing` is false if this
+    user may not write;
     `declared` and `dropped_writes` use the present names of fields; `served_position` is the
     position whose schema a process uses, and `blocks` the label of a migration that waits for it,
     or null.
@@ -93,7 +94,7 @@ def _write_plan(found: Plan, output: Output) -> None:
         return
     output.write(("live processes that will be served an older schema:", "yellow"))
     for process in found.processes:
-        shape = f"schema {process.served_position:04d}, files end at {process.files_end:04d}"
+        shape = f"schema {process.schema}, files end at {process.files_end:04d}"
         output.write(f"  {process.process}: {shape}, release {process.release}")
         if process.blocks is not None:
             output.write((f"    {process.blocks} waits until it has the file", "yellow"))

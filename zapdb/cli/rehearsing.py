@@ -95,8 +95,9 @@ def migrate_rehearse_command(
     refused: [{what, count, examples}], filled: [{what, count, examples}], tried, unchanged, losses:
     [{migration, field, operation, because, records, unchanged, key, value, back}], failures,
     unreadable_count, unreadable}], processes: [{process, release, files_end, served_position,
-    blocks}], obstacles, raised_level, seed, is_rollback}`; with `--all-tenants`, `{tenants: […]}`.
-    `refused` and `lost` are true or false; `migrations` are labels; `filled` are fields that become
+    blocks, rolled_back}], obstacles, raised_level, seed, is_rollback}`; with `--all-tenants`,
+    `{tenants: […]}`. `refused` and `lost` are true or false; `migrations` are labels; `filled` are
+    fields that become
     required; `failures` and `obstacles` are errors in the JSON form of all commands: what
     conversions lose without declaring it, and what `zapdb migrate up` would end with.
     `raised_level` is the level that it would raise the database to, or null.
@@ -305,7 +306,7 @@ def _write_processes(found: Rehearsal, output: Output) -> None:
 def _show_files(process: ProcessPlan) -> str:
     if not process.files_end:
         return "no files, so the active schema"
-    return f"schema {process.served_position:04d}, files end at {process.files_end:04d}"
+    return f"schema {process.schema}, files end at {process.files_end:04d}"
 
 
 def _write_sum(found: Rehearsal, output: Output) -> None:

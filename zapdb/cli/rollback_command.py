@@ -9,7 +9,9 @@ import typer
 
 from zapdb.cli.connecting import KeyedDatabaseOptions
 from zapdb.cli.job_bar import closing_answers
+from zapdb.cli.migration_status import write_kept
 from zapdb.cli.output import Confirmation, Output, format_count, format_seconds
+from zapdb.control.migrations.forgetting import forget
 from zapdb.control.migrations.rolling_back import (
     PreviewedRollback,
     Rollback,
@@ -42,7 +44,8 @@ def migrate_rollback_command(
 
     Rolls back every tenant for which the migration is active. Shows what is lost, and asks for
     confirmation. The stored migrations are used, not the files. It takes as long as applying does:
-    records are converted back when they are read, or by `zapdb convert run`. Where a rollback was
+    records are converted back when they are read, or by `zapdb convert run`. Running processes go
+    on with the schema of their files, unless a table comes or goes. Where a rollback was
     interrupted before all tenants had followed, it is finished, and nothing else is done without
     `--to`.
 
@@ -74,12 +77,58 @@ def migrate_rollback_command(
         for step in plan.steps:
             _write_step(step, output)
         for process in plan.processes:
-            said = "is evicted" if evict else "has its file, and keeps it from being rolled back"
+            said = "has its file, and goes on with its schema"
+            if evict:
+                said = "is evicted"
+            elif plan.is_refused:
+                said = "has its file, and keeps it from being rolled back"
             output.write(f"  {process} {said}")
         if plan.steps and not confirmation.is_given("a rollback", _ask(plan), output):
             return EXIT_ERROR
         digests = tuple(step.digest for step in plan.steps)
         _show(control.call(rollback, to, evict, digests), output, is_told=not plan.steps)
+    return 0
+
+
+def migrate_forget_command(
+    options: KeyedDatabaseOptions,
+    confirmation: Confirmation,
+    output: Output,
+    evict: Annotated[
+        bool,
+        typer.Option("--evict", help="Evict running processes that are served their schemas."),
+    ] = False,
+) -> int:
+    """Forget migrations that were rolled back.
+
+    A migration that was rolled back is kept while running processes have its file, and for
+    `rolled_back_kept_seconds`: processes are served the schema that it leads to, and the values
+    that it made stay archived. Forgotten, nobody is served it, and these values are deleted. This
+    is refused while running processes are served one of them.
+
+    With `--json`, which needs `--yes`: `{forgotten: [{number, label, digest, rolled_back_at,
+    rolled_back_by, processes: [PROCESS]}], values, seq}`. `values` is how many archived values were
+    deleted. A process whose catalog cache has the seq sees the change.
+
+    With `--idempotency-key`, which needs `--yes`, nothing is shown before.
+    """
+    output = Output(output.as_json)
+    with options.control() as control:
+        if options.key is not None:
+            confirmation.require("--idempotency-key")
+        else:
+            known = control.call(forget, evict, True)
+            write_kept(known.forgotten, output)
+            if not known.forgotten:
+                output.write("nothing to forget: no migration that was rolled back is kept")
+            elif not confirmation.is_given("forgetting", "forget them?", output):
+                return EXIT_ERROR
+        done = control.call(forget, evict)
+    for one in done.forgotten:
+        output.write(("forgot ", "green"), one.label)
+    if done.values:
+        output.write(f"deleted {format_count(done.values, 'archived value')}")
+    output.document(done)
     return 0
 
 

@@ -25,7 +25,8 @@ class ClusterNode:
     """A process that has the database open.
 
     `level` is the highest cluster level that its release supports, `files_end` the newest migration
-    in its files, and `served_position` the position whose schema it uses.
+    in its files, and `served_position` the position whose schema it uses, which may be that of a
+    migration that was `rolled_back`.
     """
 
     id: str
@@ -35,6 +36,7 @@ class ClusterNode:
     level: int
     files_end: int
     served_position: int
+    rolled_back: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ def _describe_status(status: NodeStatus) -> ClusterNodeStatus:
     )
 
 
-def _columns(node: Node) -> tuple[str, str, int, str, int, int, int]:
+def _columns(node: Node) -> tuple[str, str, int, str, int, int, int, bool]:
     owner, row = node.lease.owner, node.row
     return (
         node.id,
@@ -320,6 +322,7 @@ def _columns(node: Node) -> tuple[str, str, int, str, int, int, int]:
         row.level,
         row.files_end,
         row.served_position,
+        node.is_served_rolled_back,
     )
 
 

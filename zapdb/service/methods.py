@@ -21,7 +21,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog, changes, cluster, history, settings
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
+from zapdb.control.migrations import (
+    applying,
+    comparing,
+    forgetting,
+    planning,
+    rehearsing,
+    rolling_back,
+)
 from zapdb.migrations import GivenDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
@@ -273,6 +280,14 @@ METHODS: Final = (
     Method(changes.get_followers, "history:read"),
     Method(changes.list_changes, "data:read", shows_data=True),
     Method(applying.up, "migrate:apply", shown_by=CHAIN, is_live=True, concerns_all=_always),
+    Method(
+        forgetting.forget,
+        "migrate:apply",
+        shown_by=CHAIN,
+        concerns_all=_always,
+        is_long=_always,
+        further=_evicting,
+    ),
     Method(
         rolling_back.rollback,
         "migrate:apply",

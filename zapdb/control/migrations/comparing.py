@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import datetime
 
 from zapdb.activation import TenantCatalog
 from zapdb.activation.inspection import MigrationPhase, MigrationState
 from zapdb.activation.sent_files import check_all_files, list_states
 from zapdb.activation.up import read_all_tenants
 from zapdb.answers import hidden
+from zapdb.catalog.cluster import nodes
+from zapdb.catalog.stored_migrations import KeptMigration, list_kept, read_chain_state
 from zapdb.control.target import Target
 from zapdb.errors import MigrationConflict, ZapdbError
 from zapdb.migrations import GivenDirectory
 from zapdb.migrations.check import CheckedMigrations
+from zapdb.storage import Connection
+from zapdb.storage.cells import as_time
 
 
 def check(target: Target, directory: GivenDirectory, with_lock: bool = True) -> CheckedMigrations:
@@ -51,16 +57,31 @@ class TenantPositions:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptStatus:
+    """A migration that was rolled back and is kept, when and by whom it was rolled back, and the
+    live processes that are served the schema to which it leads."""
+
+    number: int
+    label: str
+    digest: str
+    rolled_back_at: datetime
+    rolled_back_by: str
+    processes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The files beside what the database stores.
 
-    `pending` is a count. A tenant that `is_due` still has to follow a rollback.
+    `pending` is a count. A tenant that `is_due` still has to follow a rollback. `kept` are the
+    migrations that were rolled back and whose schemas processes may be served, the newest first.
     """
 
     position: int
     pending: int
     is_due: bool
     migrations: tuple[MigrationStatus, ...]
+    kept: tuple[KeptStatus, ...]
     all_tenants: TenantPositions | None
 
 
@@ -68,6 +89,8 @@ def status(target: Target, directory: GivenDirectory, all_tenants: bool = False)
     """Compare files with what the database stores; an empty or missing one stores nothing."""
     catalog = target.catalog_if_any()
     states = list_states(directory, catalog)
+    with nullcontext() if catalog is None else target.reading() as connection:
+        kept = () if connection is None else list_kept_migrations(connection)
     return Status(
         position=0 if catalog is None else catalog.position,
         pending=sum(state.phase == "pending" for state in states),
@@ -75,8 +98,21 @@ def status(target: Target, directory: GivenDirectory, all_tenants: bool = False)
         migrations=tuple(
             MigrationStatus(one.number, one.name, one.phase, one.conflict) for one in states
         ),
+        kept=kept,
         all_tenants=_find_positions(target) if all_tenants and catalog is not None else None,
     )
+
+
+def list_kept_migrations(connection: Connection) -> tuple[KeptStatus, ...]:
+    """What is kept, the newest first, in a READ transaction."""
+    kept = list_kept(connection, read_chain_state(connection))
+    return tuple(_describe(connection, one) for one in reversed(kept))
+
+
+def _describe(connection: Connection, kept: KeptMigration) -> KeptStatus:
+    users = tuple(str(node) for node in nodes.list_served(connection, {kept.id}))
+    at = as_time(kept.rolled_back_at)
+    return KeptStatus(kept.number, kept.label, kept.digest, at, kept.rolled_back_by, users)
 
 
 def _find_positions(target: Target) -> TenantPositions:

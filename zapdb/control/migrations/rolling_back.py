@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.rollback import choose_end, list_users, roll_back
+from zapdb.activation.rollback import choose_end, find_table_obstacle, list_users_of, roll_back
 from zapdb.activation.up import find_due
 from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
 from zapdb.control.target import Target
+from zapdb.jobs.archive_pruning import forget_migrations
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.limits import MIGRATIONS_MAX
 
@@ -35,12 +36,14 @@ class PreviewedRollback:
 class RollbackPlan:
     """What is rolled back, the newest first, and the newest migration that is active now. `due` is
     how many tenants have yet to follow a rollback that was interrupted; `processes` are live ones
-    whose files contain one of the migrations."""
+    that are served the schema of one of the migrations: they go on with it, unless it `is_refused`
+    because a table comes or goes, or they are evicted."""
 
     newest: str | None
     steps: tuple[PreviewedRollback, ...]
     due: int
     processes: tuple[str, ...]
+    is_refused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,8 @@ def rollback(
     `to` nothing else is done.
 
     Raises `ConcurrencyError` if the newest ones are others than those that were confirmed, and
-    `UsageError`, also while live processes use a migration, unless they are to be evicted
-    (`evict`).
+    `UsageError`, also where a table comes or goes while live processes use a migration, unless they
+    are to be evicted (`evict`).
     """
     storage, catalog = target.storage, target.catalog()
     plan = _plan(target, catalog, to)
@@ -89,6 +92,7 @@ def rollback(
     began = time.perf_counter()
     last = to if plan.steps else catalog.stored_chain.end
     done = roll_back(storage, last, digests=digests, evict=evict)
+    forget_migrations(storage)
     milliseconds = round((time.perf_counter() - began) * 1000, 1)
     gone = {one.digest for one in done.migrations}
     catalog = target.catalog()
@@ -104,14 +108,15 @@ def _plan(target: Target, catalog: TenantCatalog, to: int | None) -> RollbackPla
     """The migrations above `to`, newest first, each with the effects of its rollback."""
     with target.reading() as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
-        chain, due = catalog.stored_chain, len(find_due(connection))
+        due = len(find_due(connection))
         end, steps = choose_end(catalog, to), list[RollbackStep]()
         if to is not None or not due:
             steps = preview_rollback(connection, catalog, end)
-        first = min((step.migration.number for step in steps), default=chain.end + 1)
-        users = tuple(str(node) for node in list_users(connection, first))
+        going = [step.migration for step in steps]
+        users = tuple(str(node) for node in list_users_of(connection, going))
+        is_refused = find_table_obstacle(connection, going) is not None
     newest = catalog.chain.at(catalog.position).label if catalog.position else None
-    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users)
+    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users, is_refused)
 
 
 def _describe_step(step: RollbackStep) -> PreviewedRollback:

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from zapdb.service.proto import catalog_pb2 as zapdb_dot_service_dot_proto_dot_catalog__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!zapdb/service/proto/cluster.proto\x12\x08zapdb.v1\x1a!zapdb/service/proto/catalog.proto\":\n\x17GetClusterStatusRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"\xc8\x03\n\x0f\x43lusterOverview\x12\r\n\x05level\x18\x01 \x01(\x04\x12\x16\n\x0elevel_possible\x18\x02 \x01(\x04\x12\x14\n\x0clevel_policy\x18\x03 \x01(\t\x12\x17\n\x0fstorage_version\x18\x04 \x01(\t\x12\x17\n\x0fstorage_pending\x18\x05 \x03(\t\x12\x39\n\x08releases\x18\x06 \x03(\x0b\x32\'.zapdb.v1.ClusterOverview.ReleasesEntry\x12#\n\x05nodes\x18\x07 \x01(\x0b\x32\x14.zapdb.v1.NodeCounts\x12\x0e\n\x06stored\x18\x08 \x01(\x04\x12,\n\x07tenants\x18\t \x03(\x0b\x32\x1b.zapdb.v1.TenantsAtPosition\x12+\n\x07waiting\x18\n \x03(\x0b\x32\x1a.zapdb.v1.WaitingMigration\x12\"\n\x04jobs\x18\x0b \x03(\x0b\x32\x14.zapdb.v1.WaitingJob\x12&\n\x06leases\x18\x0c \x03(\x0b\x32\x16.zapdb.v1.ClusterLease\x1a/\n\rReleasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\",\n\nNodeCounts\x12\r\n\x05\x61live\x18\x01 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x02 \x01(\x04\"6\n\x11TenantsAtPosition\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0f\n\x07tenants\x18\x02 \x01(\x04\"]\n\x10WaitingMigration\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05label\x18\x02 \x01(\t\x12*\n\x0bwaiting_for\x18\x03 \x03(\x0b\x32\x15.zapdb.v1.ClusterNode\"D\n\nWaitingJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05table\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\"\x80\x01\n\x0b\x43lusterNode\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x0f\n\x07release\x18\x04 \x01(\t\x12\r\n\x05level\x18\x05 \x01(\x04\x12\x11\n\tfiles_end\x18\x06 \x01(\x04\x12\x17\n\x0fserved_position\x18\x07 \x01(\x04\"3\n\x10ListNodesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"B\n\x10\x46indNodesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05nodes\x18\x03 \x03(\t\":\n\x0c\x43lusterNodes\x12*\n\x05nodes\x18\x01 \x03(\x0b\x32\x1b.zapdb.v1.ClusterNodeStatus\"\xc9\x02\n\x11\x43lusterNodeStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x0f\n\x07release\x18\x04 \x01(\t\x12\r\n\x05level\x18\x05 \x01(\x04\x12\x11\n\tfiles_end\x18\x06 \x01(\x04\x12\x17\n\x0fserved_position\x18\x07 \x01(\x04\x12\r\n\x05\x61live\x18\x08 \x01(\x08\x12\x13\n\x0b\x61ge_seconds\x18\t \x01(\x01\x12\x15\n\rlease_seconds\x18\n \x01(\x01\x12;\n\x08\x64\x61tasets\x18\x0b \x03(\x0b\x32).zapdb.v1.ClusterNodeStatus.DatasetsEntry\x1aI\n\rDatasetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.zapdb.v1.DatasetVersion:\x02\x38\x01\"4\n\x11ListLeasesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"7\n\rClusterLeases\x12&\n\x06leases\x18\x01 \x03(\x0b\x32\x16.zapdb.v1.ClusterLease\"\x8f\x01\n\x0c\x43lusterLease\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x0c\n\x04held\x18\x06 \x01(\x08\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x12\x15\n\rlease_seconds\x18\x08 \x01(\x01\"C\n\x11\x45victNodesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05nodes\x18\x03 \x03(\t\"?\n\x08\x45viction\x12&\n\x07\x65victed\x18\x01 \x03(\x0b\x32\x15.zapdb.v1.ClusterNode\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"B\n\x0eUpgradeRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"\xa1\x01\n\tLevelRise\x12\x0f\n\x07\x64ry_run\x18\x01 \x01(\x08\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x04\x12\x11\n\tsupported\x18\x04 \x01(\x04\x12\x18\n\x10storage_versions\x18\x05 \x03(\t\x12*\n\x0bwaiting_for\x18\x06 \x03(\x0b\x32\x15.zapdb.v1.ClusterNode\x12\x0b\n\x03seq\x18\x07 \x01(\x04\"m\n\x0fRegisterRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\x12\x0f\n\x07release\x18\x05 \x01(\t\x12\r\n\x05level\x18\x06 \x01(\x04\"E\n\x14SendHeartbeatRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\"j\n\x0cRegistration\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\x04\x12\x0b\n\x03seq\x18\x05 \x01(\x04\"B\n\x11\x44\x65registerRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\"\x18\n\tDeparture\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x32\xdb\x04\n\x07\x43luster\x12I\n\tGetStatus\x12!.zapdb.v1.GetClusterStatusRequest\x1a\x19.zapdb.v1.ClusterOverview\x12?\n\tListNodes\x12\x1a.zapdb.v1.ListNodesRequest\x1a\x16.zapdb.v1.ClusterNodes\x12\x42\n\nListLeases\x12\x1b.zapdb.v1.ListLeasesRequest\x1a\x17.zapdb.v1.ClusterLeases\x12?\n\tFindNodes\x12\x1a.zapdb.v1.FindNodesRequest\x1a\x16.zapdb.v1.ClusterNodes\x12=\n\nEvictNodes\x12\x1b.zapdb.v1.EvictNodesRequest\x1a\x12.zapdb.v1.Eviction\x12\x38\n\x07Upgrade\x12\x18.zapdb.v1.UpgradeRequest\x1a\x13.zapdb.v1.LevelRise\x12=\n\x08Register\x12\x19.zapdb.v1.RegisterRequest\x1a\x16.zapdb.v1.Registration\x12G\n\rSendHeartbeat\x12\x1e.zapdb.v1.SendHeartbeatRequest\x1a\x16.zapdb.v1.Registration\x12>\n\nDeregister\x12\x1b.zapdb.v1.DeregisterRequest\x1a\x13.zapdb.v1.Departureb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!zapdb/service/proto/cluster.proto\x12\x08zapdb.v1\x1a!zapdb/service/proto/catalog.proto\":\n\x17GetClusterStatusRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"\xc8\x03\n\x0f\x43lusterOverview\x12\r\n\x05level\x18\x01 \x01(\x04\x12\x16\n\x0elevel_possible\x18\x02 \x01(\x04\x12\x14\n\x0clevel_policy\x18\x03 \x01(\t\x12\x17\n\x0fstorage_version\x18\x04 \x01(\t\x12\x17\n\x0fstorage_pending\x18\x05 \x03(\t\x12\x39\n\x08releases\x18\x06 \x03(\x0b\x32\'.zapdb.v1.ClusterOverview.ReleasesEntry\x12#\n\x05nodes\x18\x07 \x01(\x0b\x32\x14.zapdb.v1.NodeCounts\x12\x0e\n\x06stored\x18\x08 \x01(\x04\x12,\n\x07tenants\x18\t \x03(\x0b\x32\x1b.zapdb.v1.TenantsAtPosition\x12+\n\x07waiting\x18\n \x03(\x0b\x32\x1a.zapdb.v1.WaitingMigration\x12\"\n\x04jobs\x18\x0b \x03(\x0b\x32\x14.zapdb.v1.WaitingJob\x12&\n\x06leases\x18\x0c \x03(\x0b\x32\x16.zapdb.v1.ClusterLease\x1a/\n\rReleasesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\",\n\nNodeCounts\x12\r\n\x05\x61live\x18\x01 \x01(\x04\x12\x0f\n\x07\x65xpired\x18\x02 \x01(\x04\"6\n\x11TenantsAtPosition\x12\x10\n\x08position\x18\x01 \x01(\x04\x12\x0f\n\x07tenants\x18\x02 \x01(\x04\"]\n\x10WaitingMigration\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\r\n\x05label\x18\x02 \x01(\t\x12*\n\x0bwaiting_for\x18\x03 \x03(\x0b\x32\x15.zapdb.v1.ClusterNode\"D\n\nWaitingJob\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\r\n\x05table\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\"\x95\x01\n\x0b\x43lusterNode\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x0f\n\x07release\x18\x04 \x01(\t\x12\r\n\x05level\x18\x05 \x01(\x04\x12\x11\n\tfiles_end\x18\x06 \x01(\x04\x12\x17\n\x0fserved_position\x18\x07 \x01(\x04\x12\x13\n\x0brolled_back\x18\x08 \x01(\x08\"3\n\x10ListNodesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"B\n\x10\x46indNodesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05nodes\x18\x03 \x03(\t\":\n\x0c\x43lusterNodes\x12*\n\x05nodes\x18\x01 \x03(\x0b\x32\x1b.zapdb.v1.ClusterNodeStatus\"\xde\x02\n\x11\x43lusterNodeStatus\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x04\x12\x0f\n\x07release\x18\x04 \x01(\t\x12\r\n\x05level\x18\x05 \x01(\x04\x12\x11\n\tfiles_end\x18\x06 \x01(\x04\x12\x17\n\x0fserved_position\x18\x07 \x01(\x04\x12\r\n\x05\x61live\x18\x08 \x01(\x08\x12\x13\n\x0b\x61ge_seconds\x18\t \x01(\x01\x12\x15\n\rlease_seconds\x18\n \x01(\x01\x12;\n\x08\x64\x61tasets\x18\x0b \x03(\x0b\x32).zapdb.v1.ClusterNodeStatus.DatasetsEntry\x12\x13\n\x0brolled_back\x18\x0c \x01(\x08\x1aI\n\rDatasetsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\'\n\x05value\x18\x02 \x01(\x0b\x32\x18.zapdb.v1.DatasetVersion:\x02\x38\x01\"4\n\x11ListLeasesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\"7\n\rClusterLeases\x12&\n\x06leases\x18\x01 \x03(\x0b\x32\x16.zapdb.v1.ClusterLease\"\x8f\x01\n\x0c\x43lusterLease\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05owner\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\x12\r\n\x05\x65poch\x18\x05 \x01(\x04\x12\x0c\n\x04held\x18\x06 \x01(\x08\x12\x13\n\x0b\x61ge_seconds\x18\x07 \x01(\x01\x12\x15\n\rlease_seconds\x18\x08 \x01(\x01\"C\n\x11\x45victNodesRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\r\n\x05nodes\x18\x03 \x03(\t\"?\n\x08\x45viction\x12&\n\x07\x65victed\x18\x01 \x03(\x0b\x32\x15.zapdb.v1.ClusterNode\x12\x0b\n\x03seq\x18\x02 \x01(\x04\"B\n\x0eUpgradeRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"\xa1\x01\n\tLevelRise\x12\x0f\n\x07\x64ry_run\x18\x01 \x01(\x08\x12\x0e\n\x06\x62\x65\x66ore\x18\x02 \x01(\x04\x12\r\n\x05\x61\x66ter\x18\x03 \x01(\x04\x12\x11\n\tsupported\x18\x04 \x01(\x04\x12\x18\n\x10storage_versions\x18\x05 \x03(\t\x12*\n\x0bwaiting_for\x18\x06 \x03(\x0b\x32\x15.zapdb.v1.ClusterNode\x12\x0b\n\x03seq\x18\x07 \x01(\x04\"m\n\x0fRegisterRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0b\n\x03pid\x18\x04 \x01(\x04\x12\x0f\n\x07release\x18\x05 \x01(\t\x12\r\n\x05level\x18\x06 \x01(\x04\"E\n\x14SendHeartbeatRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\"j\n\x0cRegistration\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x15\n\rlease_seconds\x18\x02 \x01(\x01\x12\x19\n\x11heartbeat_seconds\x18\x03 \x01(\x01\x12\r\n\x05level\x18\x04 \x01(\x04\x12\x0b\n\x03seq\x18\x05 \x01(\x04\"B\n\x11\x44\x65registerRequest\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0f\n\x07min_seq\x18\x02 \x01(\x04\x12\x0c\n\x04node\x18\x03 \x01(\t\"\x18\n\tDeparture\x12\x0b\n\x03seq\x18\x01 \x01(\x04\x32\xdb\x04\n\x07\x43luster\x12I\n\tGetStatus\x12!.zapdb.v1.GetClusterStatusRequest\x1a\x19.zapdb.v1.ClusterOverview\x12?\n\tListNodes\x12\x1a.zapdb.v1.ListNodesRequest\x1a\x16.zapdb.v1.ClusterNodes\x12\x42\n\nListLeases\x12\x1b.zapdb.v1.ListLeasesRequest\x1a\x17.zapdb.v1.ClusterLeases\x12?\n\tFindNodes\x12\x1a.zapdb.v1.FindNodesRequest\x1a\x16.zapdb.v1.ClusterNodes\x12=\n\nEvictNodes\x12\x1b.zapdb.v1.EvictNodesRequest\x1a\x12.zapdb.v1.Eviction\x12\x38\n\x07Upgrade\x12\x18.zapdb.v1.UpgradeRequest\x1a\x13.zapdb.v1.LevelRise\x12=\n\x08Register\x12\x19.zapdb.v1.RegisterRequest\x1a\x16.zapdb.v1.Registration\x12G\n\rSendHeartbeat\x12\x1e.zapdb.v1.SendHeartbeatRequest\x1a\x16.zapdb.v1.Registration\x12>\n\nDeregister\x12\x1b.zapdb.v1.DeregisterRequest\x1a\x13.zapdb.v1.Departureb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,41 +51,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WAITINGJOB']._serialized_start=798
   _globals['_WAITINGJOB']._serialized_end=866
   _globals['_CLUSTERNODE']._serialized_start=869
-  _globals['_CLUSTERNODE']._serialized_end=997
-  _globals['_LISTNODESREQUEST']._serialized_start=999
-  _globals['_LISTNODESREQUEST']._serialized_end=1050
-  _globals['_FINDNODESREQUEST']._serialized_start=1052
-  _globals['_FINDNODESREQUEST']._serialized_end=1118
-  _globals['_CLUSTERNODES']._serialized_start=1120
-  _globals['_CLUSTERNODES']._serialized_end=1178
-  _globals['_CLUSTERNODESTATUS']._serialized_start=1181
-  _globals['_CLUSTERNODESTATUS']._serialized_end=1510
-  _globals['_CLUSTERNODESTATUS_DATASETSENTRY']._serialized_start=1437
-  _globals['_CLUSTERNODESTATUS_DATASETSENTRY']._serialized_end=1510
-  _globals['_LISTLEASESREQUEST']._serialized_start=1512
-  _globals['_LISTLEASESREQUEST']._serialized_end=1564
-  _globals['_CLUSTERLEASES']._serialized_start=1566
-  _globals['_CLUSTERLEASES']._serialized_end=1621
-  _globals['_CLUSTERLEASE']._serialized_start=1624
-  _globals['_CLUSTERLEASE']._serialized_end=1767
-  _globals['_EVICTNODESREQUEST']._serialized_start=1769
-  _globals['_EVICTNODESREQUEST']._serialized_end=1836
-  _globals['_EVICTION']._serialized_start=1838
-  _globals['_EVICTION']._serialized_end=1901
-  _globals['_UPGRADEREQUEST']._serialized_start=1903
-  _globals['_UPGRADEREQUEST']._serialized_end=1969
-  _globals['_LEVELRISE']._serialized_start=1972
-  _globals['_LEVELRISE']._serialized_end=2133
-  _globals['_REGISTERREQUEST']._serialized_start=2135
-  _globals['_REGISTERREQUEST']._serialized_end=2244
-  _globals['_SENDHEARTBEATREQUEST']._serialized_start=2246
-  _globals['_SENDHEARTBEATREQUEST']._serialized_end=2315
-  _globals['_REGISTRATION']._serialized_start=2317
-  _globals['_REGISTRATION']._serialized_end=2423
-  _globals['_DEREGISTERREQUEST']._serialized_start=2425
-  _globals['_DEREGISTERREQUEST']._serialized_end=2491
-  _globals['_DEPARTURE']._serialized_start=2493
-  _globals['_DEPARTURE']._serialized_end=2517
-  _globals['_CLUSTER']._serialized_start=2520
-  _globals['_CLUSTER']._serialized_end=3123
+  _globals['_CLUSTERNODE']._serialized_end=1018
+  _globals['_LISTNODESREQUEST']._serialized_start=1020
+  _globals['_LISTNODESREQUEST']._serialized_end=1071
+  _globals['_FINDNODESREQUEST']._serialized_start=1073
+  _globals['_FINDNODESREQUEST']._serialized_end=1139
+  _globals['_CLUSTERNODES']._serialized_start=1141
+  _globals['_CLUSTERNODES']._serialized_end=1199
+  _globals['_CLUSTERNODESTATUS']._serialized_start=1202
+  _globals['_CLUSTERNODESTATUS']._serialized_end=1552
+  _globals['_CLUSTERNODESTATUS_DATASETSENTRY']._serialized_start=1479
+  _globals['_CLUSTERNODESTATUS_DATASETSENTRY']._serialized_end=1552
+  _globals['_LISTLEASESREQUEST']._serialized_start=1554
+  _globals['_LISTLEASESREQUEST']._serialized_end=1606
+  _globals['_CLUSTERLEASES']._serialized_start=1608
+  _globals['_CLUSTERLEASES']._serialized_end=1663
+  _globals['_CLUSTERLEASE']._serialized_start=1666
+  _globals['_CLUSTERLEASE']._serialized_end=1809
+  _globals['_EVICTNODESREQUEST']._serialized_start=1811
+  _globals['_EVICTNODESREQUEST']._serialized_end=1878
+  _globals['_EVICTION']._serialized_start=1880
+  _globals['_EVICTION']._serialized_end=1943
+  _globals['_UPGRADEREQUEST']._serialized_start=1945
+  _globals['_UPGRADEREQUEST']._serialized_end=2011
+  _globals['_LEVELRISE']._serialized_start=2014
+  _globals['_LEVELRISE']._serialized_end=2175
+  _globals['_REGISTERREQUEST']._serialized_start=2177
+  _globals['_REGISTERREQUEST']._serialized_end=2286
+  _globals['_SENDHEARTBEATREQUEST']._serialized_start=2288
+  _globals['_SENDHEARTBEATREQUEST']._serialized_end=2357
+  _globals['_REGISTRATION']._serialized_start=2359
+  _globals['_REGISTRATION']._serialized_end=2465
+  _globals['_DEREGISTERREQUEST']._serialized_start=2467
+  _globals['_DEREGISTERREQUEST']._serialized_end=2533
+  _globals['_DEPARTURE']._serialized_start=2535
+  _globals['_DEPARTURE']._serialized_end=2559
+  _globals['_CLUSTER']._serialized_start=2562
+  _globals['_CLUSTER']._serialized_end=3165
 # @@protoc_insertion_point(module_scope)

@@ -89,7 +89,7 @@ class WaitingJob(_message.Message):
     def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., table: _Optional[str] = ..., state: _Optional[str] = ...) -> None: ...
 
 class ClusterNode(_message.Message):
-    __slots__ = ("id", "host", "pid", "release", "level", "files_end", "served_position")
+    __slots__ = ("id", "host", "pid", "release", "level", "files_end", "served_position", "rolled_back")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     PID_FIELD_NUMBER: _ClassVar[int]
@@ -97,6 +97,7 @@ class ClusterNode(_message.Message):
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     FILES_END_FIELD_NUMBER: _ClassVar[int]
     SERVED_POSITION_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     pid: int
@@ -104,7 +105,8 @@ class ClusterNode(_message.Message):
     level: int
     files_end: int
     served_position: int
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., release: _Optional[str] = ..., level: _Optional[int] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ...) -> None: ...
+    rolled_back: bool
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., release: _Optional[str] = ..., level: _Optional[int] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., rolled_back: _Optional[bool] = ...) -> None: ...
 
 class ListNodesRequest(_message.Message):
     __slots__ = ("tenant", "min_seq")
@@ -131,7 +133,7 @@ class ClusterNodes(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[ClusterNodeStatus, _Mapping]]] = ...) -> None: ...
 
 class ClusterNodeStatus(_message.Message):
-    __slots__ = ("id", "host", "pid", "release", "level", "files_end", "served_position", "alive", "age_seconds", "lease_seconds", "datasets")
+    __slots__ = ("id", "host", "pid", "release", "level", "files_end", "served_position", "alive", "age_seconds", "lease_seconds", "datasets", "rolled_back")
     class DatasetsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -150,6 +152,7 @@ class ClusterNodeStatus(_message.Message):
     AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     DATASETS_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
     id: str
     host: str
     pid: int
@@ -161,7 +164,8 @@ class ClusterNodeStatus(_message.Message):
     age_seconds: float
     lease_seconds: float
     datasets: _containers.MessageMap[str, _catalog_pb2.DatasetVersion]
-    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., release: _Optional[str] = ..., level: _Optional[int] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., alive: _Optional[bool] = ..., age_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., datasets: _Optional[_Mapping[str, _catalog_pb2.DatasetVersion]] = ...) -> None: ...
+    rolled_back: bool
+    def __init__(self, id: _Optional[str] = ..., host: _Optional[str] = ..., pid: _Optional[int] = ..., release: _Optional[str] = ..., level: _Optional[int] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., alive: _Optional[bool] = ..., age_seconds: _Optional[float] = ..., lease_seconds: _Optional[float] = ..., datasets: _Optional[_Mapping[str, _catalog_pb2.DatasetVersion]] = ..., rolled_back: _Optional[bool] = ...) -> None: ...
 
 class ListLeasesRequest(_message.Message):
     __slots__ = ("tenant", "min_seq")

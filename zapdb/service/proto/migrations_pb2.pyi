@@ -72,18 +72,36 @@ class StatusRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., all_tenants: _Optional[bool] = ...) -> None: ...
 
 class MigrationsStatus(_message.Message):
-    __slots__ = ("position", "pending", "is_due", "migrations", "all_tenants")
+    __slots__ = ("position", "pending", "is_due", "migrations", "all_tenants", "kept")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
     IS_DUE_FIELD_NUMBER: _ClassVar[int]
     MIGRATIONS_FIELD_NUMBER: _ClassVar[int]
     ALL_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
     position: int
     pending: int
     is_due: bool
     migrations: _containers.RepeatedCompositeFieldContainer[MigrationStatus]
     all_tenants: TenantPositions
-    def __init__(self, position: _Optional[int] = ..., pending: _Optional[int] = ..., is_due: _Optional[bool] = ..., migrations: _Optional[_Iterable[_Union[MigrationStatus, _Mapping]]] = ..., all_tenants: _Optional[_Union[TenantPositions, _Mapping]] = ...) -> None: ...
+    kept: _containers.RepeatedCompositeFieldContainer[KeptStatus]
+    def __init__(self, position: _Optional[int] = ..., pending: _Optional[int] = ..., is_due: _Optional[bool] = ..., migrations: _Optional[_Iterable[_Union[MigrationStatus, _Mapping]]] = ..., all_tenants: _Optional[_Union[TenantPositions, _Mapping]] = ..., kept: _Optional[_Iterable[_Union[KeptStatus, _Mapping]]] = ...) -> None: ...
+
+class KeptStatus(_message.Message):
+    __slots__ = ("number", "label", "digest", "rolled_back_at", "rolled_back_by", "processes")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_AT_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_BY_FIELD_NUMBER: _ClassVar[int]
+    PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    label: str
+    digest: str
+    rolled_back_at: int
+    rolled_back_by: str
+    processes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, number: _Optional[int] = ..., label: _Optional[str] = ..., digest: _Optional[str] = ..., rolled_back_at: _Optional[int] = ..., rolled_back_by: _Optional[str] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MigrationStatus(_message.Message):
     __slots__ = ("number", "name", "state", "conflict")
@@ -225,18 +243,20 @@ class PlannedTable(_message.Message):
     def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., converted: _Optional[int] = ..., indexes: _Optional[_Iterable[str]] = ..., seconds: _Optional[float] = ..., includes_writing: _Optional[bool] = ..., declared: _Optional[_Iterable[str]] = ..., dropped_writes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ProcessPlan(_message.Message):
-    __slots__ = ("process", "release", "files_end", "served_position", "blocks")
+    __slots__ = ("process", "release", "files_end", "served_position", "blocks", "rolled_back")
     PROCESS_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     FILES_END_FIELD_NUMBER: _ClassVar[int]
     SERVED_POSITION_FIELD_NUMBER: _ClassVar[int]
     BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
     process: str
     release: str
     files_end: int
     served_position: int
     blocks: str
-    def __init__(self, process: _Optional[str] = ..., release: _Optional[str] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., blocks: _Optional[str] = ...) -> None: ...
+    rolled_back: bool
+    def __init__(self, process: _Optional[str] = ..., release: _Optional[str] = ..., files_end: _Optional[int] = ..., served_position: _Optional[int] = ..., blocks: _Optional[str] = ..., rolled_back: _Optional[bool] = ...) -> None: ...
 
 class RehearseRequest(_message.Message):
     __slots__ = ("tenant", "min_seq", "directory", "sample", "all_records", "seed", "max_latency_ms", "all_tenants")
@@ -585,16 +605,18 @@ class RollbackEvent(_message.Message):
     def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
 
 class RollbackPlan(_message.Message):
-    __slots__ = ("newest", "steps", "due", "processes")
+    __slots__ = ("newest", "steps", "due", "processes", "is_refused")
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    IS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     newest: str
     steps: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
     due: int
     processes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
+    is_refused: bool
+    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ..., is_refused: _Optional[bool] = ...) -> None: ...
 
 class PreviewedRollback(_message.Message):
     __slots__ = ("number", "label", "summary", "digest", "tenants", "lossy", "tables")
@@ -643,3 +665,25 @@ class Rollback(_message.Message):
     milliseconds: float
     seq: int
     def __init__(self, position: _Optional[int] = ..., rolled_back: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., milliseconds: _Optional[float] = ..., seq: _Optional[int] = ...) -> None: ...
+
+class ForgetRequest(_message.Message):
+    __slots__ = ("tenant", "min_seq", "evict", "dry_run")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
+    EVICT_FIELD_NUMBER: _ClassVar[int]
+    DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    tenant: str
+    min_seq: int
+    evict: bool
+    dry_run: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., evict: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+
+class Forgetting(_message.Message):
+    __slots__ = ("forgotten", "values", "seq")
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    forgotten: _containers.RepeatedCompositeFieldContainer[KeptStatus]
+    values: int
+    seq: int
+    def __init__(self, forgotten: _Optional[_Iterable[_Union[KeptStatus, _Mapping]]] = ..., values: _Optional[int] = ..., seq: _Optional[int] = ...) -> None: ...
