@@ -82,6 +82,8 @@ ON_ONE_ENGINE = frozenset(
         "jobs",
         "jobs_begun_in_python",
         "key_ranges",
+        "kept_life",
+        "kept_migrations",
         "leases",
         "lookups",
         "metrics",

@@ -28,8 +28,6 @@ from zapdb.errors import (
 )
 from zapdb.records import asdict
 
-pytestmark = pytest.mark.on_each_engine
-
 LENGTH = """\
 add_field: {table: items, field: {name: length, type: integer}, fill: {expression: size * 2}}"""
 
@@ -53,6 +51,7 @@ def old(workspace: Workspace) -> Database:
     return found
 
 
+@pytest.mark.on_each_engine
 def test_a_process_goes_on_with_its_schema(workspace: Workspace, old: Database) -> None:
     workspace.write(2, ADD_COLOR)
     new = workspace.open()
@@ -236,6 +235,7 @@ def test_the_past_is_that_of_the_active_schema(
     assert not old.history.verify(sample=3).problems
 
 
+@pytest.mark.on_each_engine
 def test_writes_take_one_statement_more_only_where_kept_values_follow(
     workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +266,7 @@ def up(workspace: Workspace) -> None:
     migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
 
 
+@pytest.mark.on_each_engine
 def test_one_rollback_after_the_other(workspace: Workspace, old: Database) -> None:
     """The process is served neither of the migrations of the second one, and has them all."""
     workspace.write(2, ADD_COLOR)
@@ -449,6 +450,7 @@ def test_files_of_a_longer_line_are_told_by_all_of_it(workspace: Workspace, old:
     assert values(workspace.open(apply="never"), "weight") == {0: 7, 1: 7, 2: 7}
 
 
+@pytest.mark.on_each_engine
 @pytest.mark.parametrize("what", ["list_kept", "move_end_back"])
 def test_a_process_that_opens_meanwhile_finds_what_is_kept_then(
     workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch, what: str

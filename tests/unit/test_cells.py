@@ -16,7 +16,8 @@ from tests.sources import Function, Module, modules, parsed
 
 FETCHING = {"fetch_one", "fetch_all"}
 READING = {
-    *("as_bytes", "as_number", "as_text", "as_time", "checked", "require_bytes", "from_row"),
+    *("as_bytes", "as_number", "as_text", "as_time", "as_word", "checked", "require_bytes"),
+    "from_row",
     *("optional_bytes", "stored", "as_place", "_as_texts", "_require_drawn", "_place_of"),
 }
 """Calls that read what they are given by type, or raise."""

@@ -290,7 +290,9 @@ def is_on_the_chain(connection: Connection, id: int) -> bool:
 def _find_state(connection: Connection, id: int) -> str | None:
     mark = connection.storage.placeholder
     found = connection.fetch_one(f"SELECT state FROM zapdb_migrations WHERE id = {mark}", (id,))
-    return None if found is None else as_word(found[0], MIGRATIONS.c.state)
+    if found is None:
+        return None
+    return as_word(found[0], MIGRATIONS.c.state)
 
 
 def list_rolled_back(connection: Connection) -> set[int]:
