@@ -1,6 +1,9 @@
-"""Rollbacks that are interrupted."""
+"""What tests of rollbacks share: interrupted ones, and random lives that tell what they did."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pytest
 
@@ -23,3 +26,13 @@ def leave_tenants_due(place: Workspace) -> None:
         patch.setattr(rollback, "migrate_each_tenant", stop)
         with pytest.raises(Stopped):
             rollback.roll_back(place.connect())
+
+
+@contextmanager
+def telling(trace: Sequence[str]) -> Iterator[None]:
+    """Print what a random life did if the block fails."""
+    try:
+        yield
+    except BaseException:
+        print("\n".join(trace))
+        raise

@@ -22,6 +22,7 @@ import pytest
 
 import zapdb
 from tests import forms
+from tests.contract.rollbacks import telling
 from tests.support import Workspace, are_schemas_whole
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
@@ -392,7 +393,7 @@ class Life:
 
 def live(workspace: Workspace, seed: int, steps: int) -> None:
     life = Life(workspace, seed)
-    try:
+    with telling(life.trace):
         for step in range(steps):
             drawn = life.random.random()
             if drawn < 0.15:
@@ -411,10 +412,6 @@ def live(workspace: Workspace, seed: int, steps: int) -> None:
             if step % 20 == 0:
                 assert are_schemas_whole(workspace.control)
         assert not [report for report in life.plain.admin.verify() if report.problems]
-    except BaseException:
-        print("SEED", seed)
-        print("\n".join(life.trace))
-        raise
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -17,6 +17,7 @@ import pytest
 
 import zapdb
 from tests import forms
+from tests.contract.rollbacks import telling
 from tests.support import Workspace, are_schemas_whole, assert_revisions_are_known
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
@@ -541,7 +542,7 @@ class Past:
 def live(place, seed, steps, directory=None):
     life = Life(place, seed)
     past = None if directory is None else Past(life, directory)
-    try:
+    with telling(life.trace):
         for step in range(steps):
             r = life.random.random()
             if r < 0.18:
@@ -567,10 +568,6 @@ def live(place, seed, steps, directory=None):
                 past.note()
         if past is not None:
             past.check()
-    except BaseException:
-        print("SEED", seed)
-        print("\n".join(life.trace))
-        raise
 
 
 @pytest.mark.parametrize("seed", SEEDS)

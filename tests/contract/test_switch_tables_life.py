@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.contract.rollbacks import telling
 from tests.contract.test_switch_life import SEEDS, SwitchLife
 from tests.support import Workspace
 from zapdb.errors import UniqueViolation
@@ -207,7 +208,7 @@ class TablesLife(SwitchLife):
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tables_life(workspace: Workspace, seed: int) -> None:
     life = TablesLife(workspace, seed)
-    try:
+    with telling(life.trace):
         for step in range(80):
             r = life.random.random()
             if r < 0.22:
@@ -221,6 +222,3 @@ def test_tables_life(workspace: Workspace, seed: int) -> None:
             else:
                 life.write()
             life.check(step % 10 == 0)
-    except BaseException:
-        print("\n".join(life.trace))
-        raise
