@@ -209,9 +209,6 @@ class WritePlan:
         self.archived += rows
         if consumes and attachments.restored:
             self.restored += [(field, key) for field in attachments.restored]
-        if attachments.unneeded:
-            get = attachments.archive.get
-            self.restored += [(cell, key) for cell in attachments.unneeded if get(cell) is not None]
         if change is not None:
             self.logged.append(LoggedWrite(write, change, rows, archived))
 
