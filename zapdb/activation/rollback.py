@@ -109,9 +109,7 @@ def roll_back(
 
 def _take_off(connection: Connection, going: Sequence[Migration], *, evict: bool) -> None:
     """Take the newest migrations off the chain, as far as nothing is in the way."""
-    check_level(
-        connection, lock=True
-    )  # a process that opens meanwhile waits, and sees the rollback
+    check_level(connection, lock=True)  # a process that opens meanwhile waits
     state, ids = read_chain_state(connection), {migration.id for migration in going}
     behind = find_behind(list_kept(connection, state), ids)
     if not evict:
@@ -291,15 +289,16 @@ def _list_forgettable(connection: Connection, *, now: bool, evict: bool) -> list
     kept = list_kept(connection, read_chain_state(connection))
     if not kept:
         return []
-    served = {one.id: nodes.list_served(connection, {one.id}) for one in kept if not evict}
+    users = [] if evict else nodes.list_served(connection, {one.id for one in kept})
+    served = {node.row.served_migration for node in users}
     seconds = 0 if now else _find_kept_seconds(connection)
     until_us = connection.storage.now_us(connection) - seconds * 1_000_000
     gone, needed = list[KeptMigration](), set[int]()
     for one in reversed(kept):
-        users = served.get(one.id)
-        if users and now:
+        is_served = one.id in served
+        if is_served and now:
             raise _still_served(one, users)
-        if users or one.id in needed or one.rolled_back_at > until_us:
+        if is_served or one.id in needed or one.rolled_back_at > until_us:
             needed.add(one.parent)
         else:
             gone.append(one)
@@ -310,6 +309,6 @@ def _still_served(kept: KeptMigration, users: Sequence[Node]) -> UsageError:
     return UsageError(
         "running processes are served the schema of the migration",
         migration=kept.label,
-        nodes="; ".join(map(str, users)),
+        nodes="; ".join(str(node) for node in users if node.row.served_migration == kept.id),
         hint="stop them, or run `zapdb migrate forget --evict`, which refuses their writes",
     )

@@ -15,7 +15,7 @@ _ALL = "all"
 
 def sees_active(catalog: TenantCatalog, served: ChainPlace) -> bool:
     """Whether a process that is served the schema of a place sees the active one: it is the same
-    place, or lies before it on the chain, or is not stored any more."""
+    place, or one on the chain that the tenant has yet to come to, or not stored any more."""
     if served == catalog.place or not served.migration:
         return True
     return (

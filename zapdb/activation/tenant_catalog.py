@@ -178,9 +178,11 @@ class TenantCatalog:
         """The cells of such fields that are made of each field of a table at a place, by the
         field's number."""
         kept = self.kept_fields(table)
+        if not kept:
+            return {}
         found = dict[int, set[int]]()
         own = self.table_at(source, table).cells
-        for place in self.list_places_beside() if kept else ():
+        for place in self.list_places_beside():
             schema = self.line_to(place).schema_at(place.position).table_numbered(table)
             made = (
                 () if schema is None else [f for f in schema.fields if f.cell in kept.keys() - own]
@@ -262,7 +264,7 @@ class TenantCatalog:
     def read_branches(self) -> None:
         """Read the migrations that were rolled back and that records may have the revisions of, if
         those of the chain are read: later, an open transaction would need a second connection."""
-        if self.chain_state.kept or (self.chain_state.has_branches and self.stored.is_read):
+        if self.chain_state.has_branches and self.stored.is_read:
             for descriptor in self.tables.values():
                 len(self.archived_fields(descriptor.schema.number))
 

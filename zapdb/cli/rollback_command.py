@@ -11,12 +11,12 @@ from zapdb.cli.connecting import KeyedDatabaseOptions
 from zapdb.cli.job_bar import closing_answers
 from zapdb.cli.migration_status import write_kept
 from zapdb.cli.output import Confirmation, Output, format_count, format_seconds
-from zapdb.control.migrations.forgetting import forget
 from zapdb.control.migrations.rolling_back import (
     PreviewedRollback,
     Rollback,
     RollbackEvent,
     RollbackPlan,
+    forget,
     rollback,
 )
 from zapdb.errors import EXIT_ERROR

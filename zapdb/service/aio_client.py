@@ -25,14 +25,7 @@ from zapdb.control import (
     settings,
 )
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import (
-    applying,
-    comparing,
-    forgetting,
-    planning,
-    rehearsing,
-    rolling_back,
-)
+from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
 from zapdb.errors import ServiceUnreachable, UsageError
 from zapdb.service.addresses import ServiceAccess, ServiceAddress
 from zapdb.service.client import Calls, find_method
@@ -156,7 +149,7 @@ class AsyncMigrationMethods(AsyncMethods):
     rehearse = remote_iterated(rehearsing.rehearse)
     rehearse_rollback = remote_iterated(rehearsing.rehearse_rollback)
     up = remote_iterated(applying.up)
-    forget = remote_awaited(forgetting.forget)
+    forget = remote_awaited(rolling_back.forget)
     rollback = remote_iterated(rolling_back.rollback)
 
 

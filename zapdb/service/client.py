@@ -34,14 +34,7 @@ from zapdb.control import (
 )
 from zapdb.control.history import read_arrow
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import (
-    applying,
-    comparing,
-    forgetting,
-    planning,
-    rehearsing,
-    rolling_back,
-)
+from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
 from zapdb.errors import CatalogRestored, InvalidValue, ServiceUnreachable, UsageError
 from zapdb.limits import SERVICE_TIMEOUT_SECONDS_MAX
 from zapdb.migrations import SentDirectory
@@ -394,7 +387,7 @@ class MigrationMethods(Methods):
     rehearse = remote_stream(rehearsing.rehearse)
     rehearse_rollback = remote_stream(rehearsing.rehearse_rollback)
     up = remote_stream(applying.up)
-    forget = remote(forgetting.forget)
+    forget = remote(rolling_back.forget)
     rollback = remote_stream(rolling_back.rollback)
 
 

@@ -21,14 +21,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from zapdb.control import catalog, changes, cluster, history, settings
 from zapdb.control.jobs import listing, showing
-from zapdb.control.migrations import (
-    applying,
-    comparing,
-    forgetting,
-    planning,
-    rehearsing,
-    rolling_back,
-)
+from zapdb.control.migrations import applying, comparing, planning, rehearsing, rolling_back
 from zapdb.migrations import GivenDirectory
 from zapdb.service.messages import MessageConversion, message_conversion, parameter_conversion
 from zapdb.service.principals import EVERY_TENANT, Scope
@@ -281,7 +274,7 @@ METHODS: Final = (
     Method(changes.list_changes, "data:read", shows_data=True),
     Method(applying.up, "migrate:apply", shown_by=CHAIN, is_live=True, concerns_all=_always),
     Method(
-        forgetting.forget,
+        rolling_back.forget,
         "migrate:apply",
         shown_by=CHAIN,
         concerns_all=_always,

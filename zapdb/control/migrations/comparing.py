@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +13,7 @@ from zapdb.activation.sent_files import check_all_files, list_states
 from zapdb.activation.up import read_all_tenants
 from zapdb.answers import hidden
 from zapdb.catalog.cluster import nodes
+from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.stored_migrations import KeptMigration, list_kept, read_chain_state
 from zapdb.control.target import Target
 from zapdb.errors import MigrationConflict, ZapdbError
@@ -106,11 +107,12 @@ def status(target: Target, directory: GivenDirectory, all_tenants: bool = False)
 def list_kept_migrations(connection: Connection) -> tuple[KeptStatus, ...]:
     """What is kept, the newest first, in a READ transaction."""
     kept = list_kept(connection, read_chain_state(connection))
-    return tuple(_describe(connection, one) for one in reversed(kept))
+    users = nodes.list_served(connection, {one.id for one in kept})
+    return tuple(_describe(one, users) for one in reversed(kept))
 
 
-def _describe(connection: Connection, kept: KeptMigration) -> KeptStatus:
-    users = tuple(str(node) for node in nodes.list_served(connection, {kept.id}))
+def _describe(kept: KeptMigration, served: Sequence[Node]) -> KeptStatus:
+    users = tuple(str(node) for node in served if node.row.served_migration == kept.id)
     at = as_time(kept.rolled_back_at)
     return KeptStatus(kept.number, kept.label, kept.digest, at, kept.rolled_back_by, users)
 
