@@ -135,7 +135,7 @@ def test_rule_09_who_lost_the_chain_applies_nothing(
     def lose(*_: object) -> None:
         end_leases(workspace)
 
-    monkeypatch.setattr("zapdb.activation.up._require_none_rolled_back", lose)
+    monkeypatch.setattr("zapdb.activation.up.require_none_rolled_back", lose)
     with pytest.raises(LeaseLost):
         up(workspace, storage)
     assert dump(workspace) == before

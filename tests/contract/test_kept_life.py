@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -28,10 +28,10 @@ from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
-from zapdb.errors import MigrationConflict, PendingMigrations
+from zapdb.errors import HistoryGap, MigrationConflict, PendingMigrations
 from zapdb.records import asdict
 
-SEEDS = range(60 if forms.is_long else 3)
+SEEDS = range(300 if forms.is_long else 3)
 STEPS = 90
 NODES_MAX = 7
 KEYS = range(5)
@@ -41,6 +41,8 @@ create_table: {table: items, key: [id], fields: [
 
 Cell = int
 Values = dict[Cell, Any]
+Shown = dict[int, dict[str, Any]]
+History = Literal["off", "follows", "late"]
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ class Model:
     def __init__(self, root: Node) -> None:
         self.nodes, self.active = [root], root
         self.kept = set[Node]()
+        self.reapplied = set[Node]()
         self.records = dict[int, ModelRecord]()
 
     def made(self, p: Node, q: Node, cell: Cell) -> Made:
@@ -104,7 +107,8 @@ class Model:
         return q.up[cell] if q.parent is p else p.down[cell]
 
     def kept_cells(self) -> frozenset[Cell]:
-        return frozenset(cell for node in self.kept for cell in node.up)
+        """The cells that rows count of."""
+        return frozenset(cell for node in self.kept | self.reapplied for cell in node.up)
 
     def archived_cells(self) -> frozenset[Cell]:
         return frozenset(cell for node in self.active.line for cell in node.archived)
@@ -174,7 +178,7 @@ class Model:
                     if anew & {*made.inputs} and not (made.archived and cell in held):
                         decided[cell] = made.make(*(after[p][i] for i in made.inputs))
                         anew.add(cell)
-                        if cell in held:
+                        if cell in held or cell in self.archived_cells():
                             held[cell] = decided[cell]
                 seen[cell] = decided[cell]
             after[q] = seen
@@ -200,6 +204,12 @@ class Life:
         self.processes = {root: self.start(root)}
         self.plain = zapdb.open(workspace.address)
         workspace._opened.append(self.plain)
+        self.history: History = ("off", "follows", "late")[seed % 3]
+        self.past = list[tuple[int, Shown]]()
+        if self.history != "off":
+            self.plain.admin.set_setting("change_log", "on")
+            self.plain.history.start(workspace.directory.parent / "past")
+            self.plain.history.flush()
 
     def files(self, node: Node) -> Path:
         return self.workspace.directory.parent / f"files_{self.model.nodes.index(node)}"
@@ -299,16 +309,38 @@ class Life:
         storage.close()
         going = active.line[to.number :]
         behind = [node for node in kept if any(one in going for one in node.line)]
-        if behind or any(node in self.processes for node in going):
+        was_kept = not self.model.reapplied.isdisjoint(going)
+        if behind or was_kept or any(node in self.processes for node in going):
             kept.update(going)
+        self.model.reapplied.difference_update(going)
         for node in going:
             self.workspace.remove(node.number)
         self.model.active = to
 
+    def reapply(self) -> None:
+        """A migration that is kept is applied again, and those that lead to it."""
+        model = self.model
+        ahead = [node for node in model.kept if model.active in node.line]
+        if not ahead:
+            return
+        to = self.random.choice(sorted(ahead, key=model.nodes.index))
+        self.say(f"again {to}")
+        storage = self.workspace.connect()
+        applied = migrate_up(storage, DEFAULT_TENANT, self.files(to), MigrationChoice(again=True))
+        storage.close()
+        coming = to.line[model.active.number :]
+        assert [one.number for one in applied] == [node.number for node in coming]
+        model.kept.difference_update(coming)
+        model.reapplied.update(coming)
+        model.active = to
+        for path in self.files(to).iterdir():
+            shutil.copy(path, self.workspace.directory)
+
     def restart(self) -> None:
         """A process is replaced by one with the same files, or the first one with some is."""
         known = [node for node in self.model.nodes if node in self.processes]
-        node = self.random.choice([*known, *sorted(self.model.kept, key=self.model.nodes.index)])
+        others = self.model.kept | self.model.reapplied
+        node = self.random.choice([*known, *sorted(others, key=self.model.nodes.index)])
         self.say(f"start {node}")
         started = self.start(node)
         if node in self.processes:
@@ -376,16 +408,45 @@ class Life:
         self.plain.admin.run_jobs()
         self.model.convert()
 
+    def show(self, node: Node) -> Shown:
+        """The records as processes with the files of a migration read them."""
+        return {
+            key: {n: seen[c] for n, c in node.fields.items()}
+            for key in sorted(self.model.records)
+            for seen in (self.model.view(self.model.records[key], node),)
+        }
+
+    def note(self, *, is_change: bool) -> None:
+        """Note what is there now, to compare it when it is past."""
+        if self.history == "off":
+            return
+        self.past.append((self.plain.change_log.end(), self.show(self.model.active)))
+        is_time = is_change if self.history == "follows" else self.random.random() < 0.04
+        if is_time:
+            self.say("flush")
+            self.plain.history.flush()
+
+    def check_past(self) -> None:
+        """A history that follows in time has no gap; one that comes late says where it has one."""
+        if self.history == "off":
+            return
+        self.plain.history.flush()
+        for moment, expected in self.past:
+            try:
+                scanned = list(self.plain.at(moment).table("items").scan())
+            except HistoryGap:
+                assert self.history == "late", moment
+            else:
+                found = {one.pop("id"): one for one in map(asdict, scanned)}
+                assert found == expected, moment
+        assert not self.plain.history.verify(sample=3).problems
+
     def check(self) -> None:
         views = [(self.plain, self.model.active)]
         views += [(db, node) for node, db in self.processes.items()]
         for db, node in views:
             found = {one.pop("id"): one for one in map(asdict, db.table("items").scan())}
-            expected = {
-                key: {n: seen[c] for n, c in node.fields.items()}
-                for key in sorted(self.model.records)
-                for seen in (self.model.view(self.model.records[key], node),)
-            }
+            expected = self.show(node)
             assert found == expected, (db, node)
             for key, one in expected.items():
                 assert asdict(db.table("items").get(key)) == {"id": key} | one
@@ -400,18 +461,22 @@ def live(workspace: Workspace, seed: int, steps: int) -> None:
                 life.apply()
             elif drawn < 0.27:
                 life.roll_back()
-            elif drawn < 0.32:
+            elif drawn < 0.35:
+                life.reapply()
+            elif drawn < 0.39:
                 life.restart()
-            elif drawn < 0.36:
+            elif drawn < 0.43:
                 life.forget()
-            elif drawn < 0.44:
+            elif drawn < 0.5:
                 life.convert()
             else:
                 life.write()
             life.check()
+            life.note(is_change=drawn < 0.35)
             if step % 20 == 0:
                 assert are_schemas_whole(workspace.control)
         assert not [report for report in life.plain.admin.verify() if report.problems]
+        life.check_past()
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -60,8 +60,10 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
     that comes back.
     """
     source, end = catalog.chain.up_to(catalog.position), chain.up_to(target)
-    is_back = find_parting(source, end) < catalog.position
-    way = _Way(catalog.tenant, source, end, is_back, ChainPlace.on(chain, target))
+    parting = find_parting(source, end)
+    is_back = parting < catalog.position
+    is_again = any(migration.keeps_values for migration in end.after(parting))
+    way = _Way(catalog.tenant, source, end, is_back, is_again, ChainPlace.on(chain, target))
     before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(target)
     changed = list[str]()
     for table in after:
@@ -87,13 +89,20 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
 
 class _Way(NamedTuple):
     """From where a tenant is to where it goes: the ends of two chains. It `is_back` if migrations
-    are left behind that are active now."""
+    are left behind that are active now, and `is_again` if some come that were rolled back, and
+    whose values may be archived."""
 
     tenant: int
     source: Chain
     target: Chain
     is_back: bool
+    is_again: bool
     place: ChainPlace
+
+    @property
+    def may_return(self) -> bool:
+        """Whether what comes may have been there before."""
+        return self.is_back or self.is_again
 
 
 def _change_table(connection: Connection, way: _Way, before: Schema, table: TableSchema) -> None:
@@ -105,9 +114,9 @@ def _change_table(connection: Connection, way: _Way, before: Schema, table: Tabl
         _make_record_table(connection, way, table)
     elif old is None:
         _require_swept(connection, way.tenant, table)
-    if known is not None or way.is_back:  # else it is a new one
+    if known is not None or way.may_return:  # else it is a new one
         layout = find_layout(connection, way.tenant, table)
-    event = "rollback" if way.is_back else event
+    event = "reapply" if way.is_again else "rollback" if way.is_back else event
     made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
     schema_history.append_revision(connection, made)
     kept = find_kept(old, table, way.source, way.target)
@@ -122,7 +131,7 @@ def _with_archived(schema: Schema) -> list[TableSchema]:
 def _make_record_table(connection: Connection, way: _Way, table: TableSchema) -> None:
     """Create a table's record table; one that comes back is there already if another tenant has
     it, or if it could not be dropped yet."""
-    if way.is_back:  # else it is a new one
+    if way.may_return:  # else it is a new one
         _require_swept(connection, way.tenant, table)
     create_record_table(connection, table.number)
 

@@ -19,7 +19,7 @@ from zapdb.catalog.stored_migrations import (
     StoredMigrations,
     source_hash,
 )
-from zapdb.errors import Location, MigrationConflict
+from zapdb.errors import InvalidMigration, Location, MigrationConflict
 from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve, resolve_files
 from zapdb.migrations.chain import find_parting
 from zapdb.migrations.directory import LockLine
@@ -104,11 +104,29 @@ def find_kept_place(
     return None
 
 
+def resolve_pending(files: Sequence[MigrationFile], catalog: TenantCatalog) -> Chain:
+    """The chain that pending files lead to; those of migrations that were rolled back and are kept
+    are what was stored. The others have provisional numbers."""
+    chain, numbers = catalog.stored_chain, NumberAllocator.provisional()
+    if not catalog.list_kept_places():
+        return resolve_files(files, chain, numbers)
+    for file in files:
+        resolved = resolve_files([file], chain, numbers)
+        chain = catalog.find_kept_behind(chain, resolved.at(file.number).digest) or resolved
+    return chain
+
+
 def _leads_to(file: MigrationFile, migration: Migration) -> bool:
     if file.is_squash():
         return False
-    numbers = _ReplayedThenCounted(migration.drawn, migration.number)
-    return resolve(file.parse(file.read()), migration.before, numbers).digest == migration.digest
+    numbers, parsed = (
+        _ReplayedThenCounted(migration.drawn, migration.number),
+        file.parse(file.read()),
+    )
+    try:
+        return resolve(parsed, migration.before, numbers).digest == migration.digest
+    except InvalidMigration:
+        return False  # one for another schema
 
 
 def require_followed(first: MigrationFile, stored: Sequence[StoredMigration]) -> None:

@@ -18,7 +18,7 @@ from zapdb.activation.descriptors import (
     IndexDescriptor,
     constraints_of,
 )
-from zapdb.activation.file_comparison import compare_files
+from zapdb.activation.file_comparison import compare_files, resolve_pending
 from zapdb.activation.tenant_catalog import (
     NOT_STORED,
     RevisionLog,
@@ -29,7 +29,7 @@ from zapdb.catalog.row_kinds import ConstraintKind, ConstraintState
 from zapdb.catalog.schema_history import read_newest
 from zapdb.catalog.stored_migrations import ChainPlace, StoredMigrations
 from zapdb.memo import MadeWhenRead
-from zapdb.migrations import Chain, MigrationFile, NumberAllocator, resolve_files
+from zapdb.migrations import Chain, MigrationFile
 from zapdb.migrations.prove import require_proven
 from zapdb.schema import TableSchema
 from zapdb.storage import Storage
@@ -74,8 +74,8 @@ class Preview:
             return known[1]
         pending = compare_files(self._files, active.stored, active.stored_chain).pending
         wanted = [file for file in pending if file.number <= self._target]
-        chain = resolve_files(wanted, active.stored_chain, NumberAllocator.provisional())
-        require_proven(chain.after(active.stored_chain.end))
+        chain = resolve_pending(wanted, active)
+        require_proven([one for one in chain.after(active.stored_chain.end) if not one.is_stored])
         self._resolved = active.stored, chain
         return chain
 

@@ -116,7 +116,8 @@ def _take_off(connection: Connection, going: Sequence[Migration], *, evict: bool
         _require_tables_stay(connection, going)
     _require_allowed(connection, ids)
     is_needed = not evict and (behind != ids or nodes.list_served(connection, behind))
-    keeps = bool(is_needed or _find_kept_seconds(connection))
+    was_kept = not ids.isdisjoint(id for _, id in state.reapplied)  # with values in the archive
+    keeps = bool(is_needed or was_kept or _find_kept_seconds(connection))
     _part_from_files(connection, going, behind if evict or not keeps else frozenset())
     kept = [one for one in state.kept if keeps or one[1] not in behind]
     kept += [(one.number, one.id) for one in reversed(going) if keeps]
@@ -273,7 +274,8 @@ def forget(
                 nodes.evict(connection, node)
         state = read_chain_state(connection)
         left = tuple(one for one in state.kept if one[1] not in ids)
-        rows.put(connection, structs.replace(state, kept=left))
+        forgotten = (*state.forgotten, *((one.number, one.id) for one in gone))
+        rows.put(connection, structs.replace(state, kept=left, forgotten=forgotten))
     for kept in gone:
         log_event(
             logger,
@@ -294,11 +296,19 @@ def _list_forgettable(connection: Connection, *, now: bool, evict: bool) -> list
     seconds = 0 if now else _find_kept_seconds(connection)
     until_us = connection.storage.now_us(connection) - seconds * 1_000_000
     gone, needed = list[KeptMigration](), set[int]()
+    due = {tenant.migration for tenant in find_due(connection)}
     for one in reversed(kept):
         is_served = one.id in served
         if is_served and now:
             raise _still_served(one, users)
-        if is_served or one.id in needed or one.rolled_back_at > until_us:
+        if one.id in due and now:
+            raise UsageError(
+                "tenants have yet to follow the rollback of the migration",
+                migration=one.label,
+                hint="`zapdb migrate status --all-tenants` names them: open them, or run "
+                "`zapdb migrate rollback` again, and unset their `schema_changes`",
+            )
+        if is_served or one.id in due | needed or one.rolled_back_at > until_us:
             needed.add(one.parent)
         else:
             gone.append(one)

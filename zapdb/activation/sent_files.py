@@ -20,6 +20,7 @@ from zapdb.activation.file_comparison import (
     compare_files,
     find_chain_before,
     require_followed,
+    resolve_pending,
 )
 from zapdb.activation.inspection import (
     MigrationState,
@@ -33,6 +34,7 @@ from zapdb.activation.sent_file_check import (
     ToldFile,
     ToldState,
 )
+from zapdb.activation.tenant_catalog import TenantCatalog
 from zapdb.errors import (
     ConcurrencyError,
     CorruptCatalog,
@@ -165,9 +167,12 @@ def read_given(
         chain = catalog.stored_chain
         pending = compare_files(files, list(catalog.stored), chain).pending
     wanted = [file for file in pending if to is None or file.number <= to]
-    added = resolve_files(wanted, chain, NumberAllocator.provisional())
+    if isinstance(catalog, TenantCatalog):
+        added = resolve_pending(wanted, catalog)
+    else:
+        added = resolve_files(wanted, chain, NumberAllocator.provisional())
     if prove:
-        require_proven(added.after(chain.end))
+        require_proven([one for one in added.after(chain.end) if not one.is_stored])
     return GivenFiles(files, wanted, added)
 
 

@@ -15,12 +15,14 @@ _ALL = "all"
 
 def sees_active(catalog: TenantCatalog, served: ChainPlace) -> bool:
     """Whether a process that is served the schema of a place sees the active one: it is the same
-    place, or one on the chain that the tenant has yet to come to, or not stored any more."""
+    place, or one on the chain that the tenant has yet to come to, or not stored any more. One that
+    was rolled back and applied again is seen until the tenant comes to it, too."""
     if served == catalog.place or not served.migration:
         return True
     return (
         served.position > catalog.position
         and ChainPlace.on(catalog.stored_chain, served.position) == served
+        and served not in catalog.list_places_beside()
     )
 
 

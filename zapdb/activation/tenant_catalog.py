@@ -158,8 +158,28 @@ class TenantCatalog:
         return [ChainPlace(*one) for one in self.chain_state.kept]
 
     def list_places_beside(self) -> list[ChainPlace]:
-        """Those of them that lie beside the tenant's line."""
-        return [place for place in self.list_kept_places() if not self.is_on_chain(place)]
+        """Those of them that do not lead to where the tenant is, and those that were applied again,
+        which it has yet to come to: the values that they made are archived."""
+        reapplied = (ChainPlace(*one) for one in self.chain_state.reapplied)
+        return [p for p in (*self.list_kept_places(), *reapplied) if not self.is_behind(p)]
+
+    def _list_forgotten_places(self) -> list[ChainPlace]:
+        return [ChainPlace(*one) for one in self.chain_state.forgotten]
+
+    def is_behind(self, place: ChainPlace) -> bool:
+        """Whether a place leads to where the tenant is."""
+        return place.position <= self.position and self.is_on_chain(place)
+
+    def find_kept_behind(self, chain: Chain, digest: str) -> Chain | None:
+        """The line of the migration with a digest that was stored behind the end of a chain, rolled
+        back, and is kept; of several the newest."""
+        for place in reversed(self.list_kept_places()):
+            if place.position == chain.end + 1:
+                line = self.line_to(place)
+                is_behind = find_parting(line, chain) == chain.end
+                if is_behind and line.at(place.position).digest == digest:
+                    return line
+        return None
 
     def has_been_at(self, place: ChainPlace) -> bool:
         """Whether a table of the tenant got a revision at a place."""
@@ -174,15 +194,24 @@ class TenantCatalog:
             found |= line.at(line.end).list_made(table)
         return found
 
+    def reapplied_fields(self, table: int) -> dict[int, Field]:
+        """The fields, by cell, that migrations made which were rolled back and are active again: of
+        records that are not converted yet, their values may be archived."""
+        found = dict[int, Field]()
+        for number, id in self.chain_state.reapplied:
+            if self.is_behind(ChainPlace(number, id)):
+                found |= self.chain.at(number).list_made(table)
+        return found
+
     def find_kept_following(self, table: int, source: ChainPlace) -> dict[int, frozenset[int]]:
-        """The cells of such fields that are made of each field of a table at a place, by the
-        field's number."""
-        kept = self.kept_fields(table)
+        """The cells of such fields, and of those of migrations that were applied again, that are
+        made of each field of a table at a place, by the field's number."""
+        kept = self.kept_fields(table) | self.reapplied_fields(table)
         if not kept:
             return {}
-        found = dict[int, set[int]]()
-        own = self.table_at(source, table).cells
-        for place in self.list_places_beside():
+        found, own = dict[int, set[int]](), self.table_at(source, table).cells
+        reapplied = (ChainPlace(*one) for one in self.chain_state.reapplied)
+        for place in {*self.list_places_beside(), *reapplied}:
             schema = self.line_to(place).schema_at(place.position).table_numbered(table)
             made = (
                 () if schema is None else [f for f in schema.fields if f.cell in kept.keys() - own]
@@ -257,6 +286,8 @@ class TenantCatalog:
             for place in places.union(self.list_places_beside()):
                 if not self.is_on_chain(place):
                     found |= self.line_to(place).archived_fields(table)
+            for place in self._list_forgotten_places():
+                found |= self.line_to(place).at(place.position).list_made(table)
             return found | {**self.chain.archived_fields(table)}
 
         return MadeWhenRead(find)
@@ -272,7 +303,7 @@ class TenantCatalog:
         """Read the lines of what is kept, by this connection: each write has to know them."""
         if not self.stored.is_read:
             self.stored.read(connection)
-        for place in self.list_kept_places():
+        for place in (*self.list_kept_places(), *self._list_forgotten_places()):
             self.lines.find(place, self.chain, connection)
 
     def is_as(self, version: object, state: ChainState | None) -> bool:
@@ -317,7 +348,7 @@ def load_tenant_catalog(
     """
     with reading("zapdb_catalog"):
         catalog = _load_tenant_catalog(connection, tenant, known, cache)
-        if catalog.chain_state.kept:
+        if catalog.chain_state.keeping or catalog.chain_state.forgotten:
             catalog.read_kept(connection)
         return catalog
 
@@ -337,7 +368,7 @@ def _load_tenant_catalog(
     if _is_due(connection, row, chain_state):
         if not stored.is_read:
             stored.read(connection)  # the tenant follows from where the lines part
-        chain = _open_own_line(connection, row, known)
+        chain = _open_own_line(connection, row, chain_state, known)
         schema = chain.schema_at(position)
     else:
         chain = stored_chain
@@ -368,7 +399,7 @@ def _load_tenant_catalog(
         )
     zones = load_zones(connection) if known is None else known.zones
     lines = None
-    if known is not None and known.chain_state.kept == chain_state.kept:
+    if known is not None and known.chain_state.keeping == chain_state.keeping:
         lines = known.lines
     return TenantCatalog(
         tenant,
@@ -430,11 +461,14 @@ def _open_chain(
     in `known` are not read again."""
     if known is None or not isinstance(known.stored_chain, StoredChain):
         stored = StoredMigrations(connection.storage, state)
-        return stored, StoredChain(stored, state.stored_end)
+        return stored, StoredChain(stored, state.stored_end, None, state.keeping)
     if known.chain_state.newest_id == state.newest_id:
-        return known.stored, known.stored_chain
-    stored = StoredMigrations(connection.storage, state, known.stored)
-    return stored, StoredChain(stored, state.stored_end, known.stored_chain)
+        if known.chain_state.reapplied == state.reapplied:
+            return known.stored, known.stored_chain
+        stored = known.stored
+    else:
+        stored = StoredMigrations(connection.storage, state, known.stored)
+    return stored, StoredChain(stored, state.stored_end, known.stored_chain, state.keeping)
 
 
 def _is_due(connection: Connection, row: Tenant, state: ChainState) -> bool:
@@ -453,11 +487,14 @@ def _is_due(connection: Connection, row: Tenant, state: ChainState) -> bool:
     return False
 
 
-def _open_own_line(connection: Connection, row: Tenant, known: TenantCatalog | None) -> StoredChain:
+def _open_own_line(
+    connection: Connection, row: Tenant, state: ChainState, known: TenantCatalog | None
+) -> StoredChain:
     if known is not None and known.migration == row.migration and known.is_due:
         assert isinstance(known.chain, StoredChain)
-        return known.chain
-    return open_line(connection, ChainPlace(row.position, row.migration))
+        if known.chain_state.keeping == state.keeping:
+            return known.chain
+    return open_line(connection, ChainPlace(row.position, row.migration), state.keeping)
 
 
 def _load_schema(connection: Connection, row: Tenant, chain: StoredChain) -> Schema:

@@ -11,27 +11,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from zapdb.activation.activate import switch, warm_dataset_fingerprints
 from zapdb.activation.file_comparison import compare_files
 from zapdb.activation.tenant_catalog import TenantCatalog, is_catalog_unchanged, load_tenant_catalog
+from zapdb.catalog import rows
 from zapdb.catalog.cluster import leases, nodes
 from zapdb.catalog.cluster.leases import Lease, Owner
 from zapdb.catalog.cluster.level import check_level, level_of, require_level, try_upgrade_storage
 from zapdb.catalog.cluster.nodes import BlockedActivation, find_reachable_position
 from zapdb.catalog.retired_tables import sweep_retired
-from zapdb.catalog.row_kinds import ChainState, Tenant
+from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.stored_migrations import (
     CounterAllocator,
-    find_behind,
-    list_kept,
     list_rolled_back,
+    move_end_forward,
     read_chain_state,
     rolled_back_digests,
     store,
@@ -43,7 +45,6 @@ from zapdb.errors import (
     ActivationPending,
     LeaseHeld,
     PendingMigrations,
-    UsageError,
     ZapdbError,
 )
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS, TENANT_WORKERS
@@ -96,7 +97,7 @@ class MigrationChoice:
     """Which of the pending migrations are applied: those up to number `to`, or all.
 
     With `again`, migrations that were rolled back are applied like any other; without, they are
-    refused with `PendingMigrations`.
+    refused with `PendingMigrations`. One that is kept is put back on the chain as it was stored.
     """
 
     to: int | None = None
@@ -161,7 +162,7 @@ def apply_files(
         parsed = [file.parse(file.read()) for file in wanted]
         checked = resolve_all(parsed, chain, NumberAllocator.provisional())
         added = checked.after(chain.end)
-        _require_none_rolled_back(added, set() if choice.again else rolled_back)
+        require_none_rolled_back(added, set() if choice.again else rolled_back)
         require_proven(added)
         require_level(storage, level_of(added))
         for migration in checked.migrations:
@@ -174,7 +175,7 @@ def apply_files(
         name = tenant_lease(tenant)
         with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
             for one, provisional in zip(parsed, added, strict=True):
-                task = _Application(one, provisional.drawn, (lease, mine), catalog)
+                task = _Application(provisional, one, (lease, mine), catalog)
                 applied, catalog = _apply(storage, tenant, task)
                 is_any, is_left = True, is_left or not applied.active
                 yield applied
@@ -224,25 +225,26 @@ def _ends_when_done(
     return look
 
 
-def _require_none_rolled_back(
-    migrations: tuple[Migration, ...], rolled_back: set[tuple[int, str]]
+def require_none_rolled_back(
+    migrations: Sequence[Migration], rolled_back: set[tuple[int, str]]
 ) -> None:
+    """Raise `PendingMigrations` if one of the migrations was rolled back before."""
     for migration in migrations:
         if (migration.number, migration.digest) in rolled_back:
             raise PendingMigrations(
                 "a migration of the files was rolled back, and is not applied again automatically",
                 migration=migration.label,
-                hint="remove the file, or run `zapdb migrate up` to apply it again",
+                hint="remove the file, or run `zapdb migrate up --again` to apply it again",
             )
 
 
 @dataclass(frozen=True, slots=True)
 class _Application:
-    """A migration to apply, the numbers that it drew when it was checked, the leases that it needs,
-    and a catalog that was loaded before."""
+    """A migration to apply, as it was checked and as it is written, the leases that it needs, and a
+    catalog that was loaded before."""
 
+    checked: Migration
     parsed: ParsedMigration
-    provisional: Mapping[str, Sequence[int]]
     leases: tuple[Lease, ...]
     known: TenantCatalog
 
@@ -251,7 +253,7 @@ def _apply(
     storage: Storage, tenant: int, task: _Application
 ) -> tuple[AppliedMigration, TenantCatalog]:
     """Store, activate and log one migration, in one transaction; returns also the catalog before
-    it, of which the next one reads what is new."""
+    it, of which the next one reads what is new. One that was rolled back and is kept is stored."""
     catalog = task.known
     if not is_catalog_unchanged(storage.connection(), catalog):  # else it is loaded under the gate
         with storage.transaction(TransactionMode.READ) as connection:
@@ -262,14 +264,17 @@ def _apply(
         leases.check(connection, *task.leases)
         require_schema_changes_allowed(connection, tenant, also_of_chain=True)
         catalog = load_tenant_catalog(connection, tenant, catalog)
-        before = catalog.stored_chain.schema_at(catalog.stored_chain.end)
-        numbers = CounterAllocator(connection, task.provisional)
-        resolved = resolve(task.parsed, before, numbers)
-        if catalog.chain_state.kept:
-            check_level(connection, lock=True)  # a process that opens meanwhile waits
-            require_not_served(connection, catalog.chain_state, resolved)
-        migration = store(connection, resolved, task.parsed.source.raw)
-        chain = catalog.stored_chain.with_migration(migration)
+        chain = catalog.stored_chain
+        kept = catalog.find_kept_behind(chain, task.checked.digest)
+        if kept is None:
+            before = chain.schema_at(chain.end)
+            numbers = CounterAllocator(connection, task.checked.drawn)
+            resolved = resolve(task.parsed, before, numbers)
+            migration = store(connection, resolved, task.parsed.source.raw)
+        else:
+            migration = kept.at(kept.end)
+            _reapply(connection, migration)
+        chain = chain.with_migration(migration)
         reachable, _ = find_reachable_position(
             connection, chain, catalog.find_parting(chain), migration.number
         )
@@ -282,21 +287,16 @@ def _apply(
     return applied, catalog
 
 
-def require_not_served(connection: Connection, state: ChainState, migration: Migration) -> None:
-    """Raise `UsageError` while processes are served the schema of this very migration as it was
-    before it was rolled back: what they write to its fields would be seen by nobody else."""
-    kept = list_kept(connection, state)
-    same = {
-        one.id for one in kept if (one.parent, one.digest) == (state.newest_id, migration.digest)
-    }
-    users = nodes.list_served(connection, find_behind(kept, same)) if same else []
-    if users:
-        raise UsageError(
-            "running processes still use the migration as it was before it was rolled back",
-            migration=migration.label,
-            nodes="; ".join(map(str, users)),
-            hint="stop them, or evict them with `zapdb migrate forget --evict`, and run it again",
-        )
+def _reapply(connection: Connection, migration: Migration) -> None:
+    """Put a migration that was rolled back on the chain again; processes whose files have it are
+    not ahead any more."""
+    check_level(connection, lock=True)  # a process that opens meanwhile waits
+    move_end_forward(connection, migration)
+    for node, _ in nodes.list_nodes(connection):
+        pending = dict(node.row.pending_digests)
+        if pending.get(migration.number) == migration.digest:
+            del pending[migration.number]
+            rows.put(connection, structs.replace(node.row, pending_digests=pending))
 
 
 def _log(tenant: int, applied: AppliedMigration) -> None:

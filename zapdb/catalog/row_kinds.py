@@ -115,7 +115,9 @@ class ChainState(CatalogRow, frozen=True):
     migrations, also where a backup was restored. Where one was ever rolled back (`has_branches`),
     records may have revisions that no migration of the chain has led to. `kept` are those that were
     rolled back and are kept, by number and id: processes are served the schemas that they lead to,
-    and the values that they made are archived.
+    and the values that they made are archived. As long as such values may still be archived,
+    `reapplied` are those of them that are on the chain again, and `forgotten` those that are kept
+    no more.
     """
 
     KIND = "chain"
@@ -125,6 +127,13 @@ class ChainState(CatalogRow, frozen=True):
     digest: str
     has_branches: bool = False
     kept: tuple[tuple[Positive, Positive], ...] = ()
+    reapplied: tuple[tuple[Positive, Positive], ...] = ()
+    forgotten: tuple[tuple[Positive, Positive], ...] = ()
+
+    @property
+    def keeping(self) -> frozenset[int]:
+        """The ids of the migrations whose values are archived on the way back over them."""
+        return frozenset(id for _, id in (*self.kept, *self.reapplied))
 
 
 class Tenant(CatalogRow, frozen=True):

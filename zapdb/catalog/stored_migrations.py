@@ -16,7 +16,6 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import takewhile
-from operator import itemgetter
 from typing import Any, Final, overload
 
 import cbor2
@@ -194,10 +193,15 @@ class StoredChain(Chain):
     than the end of the chain and the schemas that are known."""
 
     def __init__(
-        self, stored: StoredMigrations, end: int, before: StoredChain | None = None
+        self,
+        stored: StoredMigrations,
+        end: int,
+        before: StoredChain | None = None,
+        kept: Collection[int] = (),
     ) -> None:
+        """`kept` are the ids of those that keep values."""
         super().__init__()
-        self.stored, self._end = stored, end
+        self.stored, self._end, self._kept = stored, end, kept
         self._known: dict[int, Schema] = {}
         self._before: StoredChain | None = before
         if before is not None and not before.is_read:
@@ -232,10 +236,9 @@ class StoredChain(Chain):
     @cached_property
     def _read(self) -> tuple[Migration, ...]:
         before, self._before = self._before, None
-        known = () if before is None else tuple(one.id for one in before.stored)
-        if before is None or tuple(one.id for one in self.stored[: len(known)]) != known:
-            return read_chain(self.stored).migrations
-        return read_chain(self.stored[len(known) :], before).migrations
+        known = () if before is None else before.migrations
+        same = _list_same(known, self.stored, self._kept)
+        return read_chain(self.stored[len(same) :], Chain(same), self._kept).migrations
 
 
 class StoredLines:
@@ -243,7 +246,7 @@ class StoredLines:
     something asks for it. Ids are identities, so a line never becomes another one."""
 
     def __init__(self, storage: Storage, state: ChainState) -> None:
-        self._storage, self.kept = storage, frozenset(map(itemgetter(1), state.kept))
+        self._storage, self.kept = storage, state.keeping
         self._lines = Memo[int, Chain](COMPILED_MAX)
         self.programs = Memo[Hashable, Conversion](COMPILED_MAX)
         """Programs from migrations that were rolled back."""
@@ -262,9 +265,9 @@ class StoredLines:
         return self._lines.get(place.migration, read_now)
 
 
-def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
-    """Return the chain up to a stored migration that was rolled back, which is read now; raises
-    `CatalogChanged` if there is none with the id."""
+def open_line(connection: Connection, place: ChainPlace, kept: Collection[int] = ()) -> StoredChain:
+    """Return the chain up to a stored migration that was rolled back, which is read now; `kept` are
+    the ids of those that keep values. Raises `CatalogChanged` if there is none with the id."""
     mark = connection.storage.placeholder
     found = connection.fetch_one(
         f"SELECT digest FROM zapdb_migrations WHERE id = {mark}", (place.migration,)
@@ -274,7 +277,7 @@ def open_line(connection: Connection, place: ChainPlace) -> StoredChain:
     state = ChainState(place.position, place.migration, as_text(found[0]))
     stored = StoredMigrations(connection.storage, state)
     stored.read(connection)  # the schema is not stored beside a line that leaves the chain
-    return StoredChain(stored, place.position)
+    return StoredChain(stored, place.position, None, kept)
 
 
 def is_rolled_back(connection: Connection, id: int) -> bool:
@@ -432,16 +435,27 @@ def read_line(
     """Return the chain up to a stored migration, by its id, whether it is rolled back or not; what
     it has in common with a known one is the same there. `kept` are the ids of those that keep
     values. Raises as `list_line` does."""
-    # On a line of its own, which it has yet to leave, a tenant's migrations keep no values.
     migrations = () if known is None else known.migrations
     migrations = tuple(takewhile(lambda one: one.keeps_values == (one.id in kept), migrations))
     for found in migrations:
         if known is not None and found.id == newest:
             return known.up_to(found.number)
     stored = list_line(connection, newest)
-    pairs = zip(stored, migrations, strict=False)
-    same = sum(1 for _ in takewhile(lambda pair: pair[0].id == pair[1].id, pairs))
-    return read_chain(stored[same:], Chain(migrations[:same]), kept)
+    same = _list_same(migrations, stored, kept)
+    return read_chain(stored[len(same) :], Chain(same), kept)
+
+
+def _list_same(
+    known: Sequence[Migration], stored: Sequence[StoredMigration], kept: Collection[int]
+) -> tuple[Migration, ...]:
+    """The known migrations with which a line of stored ones begins; `kept` are the ids of those
+    that keep values."""
+
+    def is_same(pair: tuple[Migration, StoredMigration]) -> bool:
+        made, row = pair
+        return (made.id, made.keeps_values) == (row.id, row.id in kept)
+
+    return tuple(made for made, _ in takewhile(is_same, zip(known, stored, strict=False)))
 
 
 def list_from(connection: Connection, state: ChainState, number: int) -> list[StoredMigration]:
@@ -616,6 +630,7 @@ def move_end_back(
     """Take the migrations above a number off the chain, inside a DDL transaction. They stay stored
     beside it: tenants may still be there, and records have their revisions. `kept` are all that are
     kept from then on, by number and id."""
+    state = read_chain_state(connection)
     is_above = sa.and_(MIGRATIONS.c.state == STORED, MIGRATIONS.c.number > number)
     for (id,) in connection.core_execute(sa.select(MIGRATIONS.c.id).where(is_above)):
         delete_schema(connection, id)
@@ -635,4 +650,30 @@ def move_end_back(
         .limit(1)
     ).one_or_none()
     end = NO_MIGRATIONS if newest is None else ChainState(*newest)
-    rows.put(connection, structs.replace(end, has_branches=True, kept=tuple(kept)))
+    kept, reapplied = tuple(kept), tuple(one for one in state.reapplied if one[0] <= number)
+    forgotten = [*state.forgotten, *(one for one in state.kept if one not in kept)]
+    made = {"kept": kept, "reapplied": reapplied, "forgotten": tuple(forgotten)}
+    rows.put(connection, structs.replace(end, has_branches=True, **made))
+
+
+def move_end_forward(connection: Connection, migration: Migration) -> None:
+    """Put a migration that is kept back on the chain, behind its end, inside a DDL transaction.
+    Values that it made may be archived: until none is left, it keeps values."""
+    state, place = read_chain_state(connection), (migration.number, migration.id)
+    connection.core_execute(
+        sa.update(MIGRATIONS)
+        .where(MIGRATIONS.c.id == migration.id)
+        .values(state=STORED, rolled_back_at=None, rolled_back_by=None)
+    )
+    store_schema(connection, migration.id, migration.before, migration.after)
+    rows.put(
+        connection,
+        structs.replace(
+            state,
+            stored_end=migration.number,
+            newest_id=migration.id,
+            digest=migration.digest,
+            kept=tuple(one for one in state.kept if one != place),
+            reapplied=(*state.reapplied, place),
+        ),
+    )

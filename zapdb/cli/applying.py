@@ -52,13 +52,18 @@ def migrate_up_command(
     no_build: Annotated[
         bool, typer.Option("--no-build", help="Leave new indexes to `zapdb convert run`.")
     ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Apply migrations that were rolled back, too.")
+    ] = False,
 ) -> int:
     """Apply the pending migrations, then build their indexes.
 
-    Creates the database if it does not exist. Migrations that were rolled back are applied again.
-    All files are checked, and their rollbacks proven, before anything is changed. Exit status 1 if
-    records violate a unique index: it binds new writes, and `zapdb convert run` finishes it after
-    they are corrected; 3 if a migration is stored, but waits for running processes.
+    Creates the database if it does not exist. A migration that was rolled back is applied again
+    only with `--again`: pipelines run this command in the middle of an incident, too. If it is
+    still kept, it is the one that it was, and its values come back. All files are checked, and
+    their rollbacks proven, before anything is changed. Exit status 1 if records violate a unique
+    index: it binds new writes, and `zapdb convert run` finishes it after they are corrected; 3 if a
+    migration is stored, but waits for running processes, or was rolled back.
 
     With `--all-tenants`, every other tenant is then migrated to the stored end; without it, a
     tenant is migrated when it is opened.
@@ -72,7 +77,7 @@ def migrate_up_command(
         raise every_tenant_to_the_end()
     directory = find_migrations(migrations)
     with options.control() as control, _Shown(output) as shown:
-        asked = control.call(up, directory, to, all_tenants, wait, no_build)
+        asked = control.call(up, directory, to, all_tenants, wait, no_build, again=again)
         with closing_answers(asked) as events:
             for event in events:
                 shown.show(event)

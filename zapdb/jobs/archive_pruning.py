@@ -12,17 +12,25 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
+from msgspec import structs
+
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import forget_sequences
 from zapdb.activation.rollback import forget
+from zapdb.catalog import rows
 from zapdb.catalog.retired_tables import delete_records
 from zapdb.catalog.schema_events import append_archive_events
-from zapdb.catalog.stored_migrations import KeptMigration
+from zapdb.catalog.stored_migrations import (
+    KeptMigration,
+    list_rolled_back,
+    read_chain_state,
+    read_line,
+)
 from zapdb.catalog.tenants import list_tenants
 from zapdb.errors import ConcurrencyError, UsageError
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
-from zapdb.storage.archives import count_archives, delete_archives
+from zapdb.storage.archives import count_archives, delete_archives, has_archived
 from zapdb.storage.sequences import read_last_numbers
 
 _Begin = Callable[[], AbstractContextManager[Connection]]
@@ -71,7 +79,39 @@ def forget_migrations(
         if not tenant.removing:
             values += sweep_archives(storage, tenant.number)
             _forget_sequences(storage, tenant.number)
+    _settle(storage)
     return gone, values
+
+
+def _settle(storage: Storage) -> None:
+    """Let go of migrations that were kept, and were forgotten, or applied again for all tenants, if
+    no value that they made is archived."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        if not _list_settled(connection):
+            return
+    with storage.transaction(TransactionMode.DDL) as connection:
+        settled = _list_settled(connection)
+        state = read_chain_state(connection)
+        reapplied, forgotten = (
+            tuple(one for one in some if one not in settled)
+            for some in (state.reapplied, state.forgotten)
+        )
+        rows.put(connection, structs.replace(state, reapplied=reapplied, forgotten=forgotten))
+
+
+def _list_settled(connection: Connection) -> set[tuple[int, int]]:
+    state = read_chain_state(connection)
+    waiting = list(state.forgotten)
+    if state.reapplied:
+        tenants = [one for one in list_tenants(connection) if not one.removing]
+        are_due = any(one.migration in list_rolled_back(connection) for one in tenants)
+        position = 0 if are_due else min((one.position for one in tenants), default=0)
+        waiting += [one for one in state.reapplied if one[0] <= position]
+    return {
+        (number, id)
+        for number, id in waiting
+        if not has_archived(connection, read_line(connection, id).at(number).list_made_cells())
+    }
 
 
 def _forget_sequences(storage: Storage, tenant: int) -> None:

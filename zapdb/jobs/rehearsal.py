@@ -26,18 +26,19 @@ from zapdb.activation.preview import catalog_at
 from zapdb.activation.rollback import find_rollback_obstacles
 from zapdb.activation.served_schema import require_not_due
 from zapdb.activation.tenant_catalog import is_catalog_unchanged
-from zapdb.activation.up import require_not_served
+from zapdb.activation.up import require_none_rolled_back
 from zapdb.catalog.cluster.level import level_of, read_level, require_reachable
 from zapdb.catalog.cluster.nodes import find_reachable_position
 from zapdb.catalog.row_kinds import ConstraintFinding, Job, JobThrottle
+from zapdb.catalog.stored_migrations import rolled_back_digests
 from zapdb.catalog.stored_settings import require_schema_changes_allowed
 from zapdb.errors import (
     EXIT_PENDING,
     ConcurrencyError,
     IncompatibleVersion,
     InvalidValue,
+    PendingMigrations,
     SchemaChangesRefused,
-    UsageError,
     ZapdbError,
 )
 from zapdb.errors.zapdb_error import describe_error
@@ -349,11 +350,10 @@ def _find_obstacles(
         require_reachable(connection, level_of(added))
     except IncompatibleVersion as error:
         yield error
-    if added:
-        try:
-            require_not_served(connection, catalog.chain_state, added[0])
-        except UsageError as error:
-            yield error
+    try:
+        require_none_rolled_back(added, rolled_back_digests(connection))
+    except PendingMigrations as error:
+        yield error
     _, blocked = find_reachable_position(connection, chain, catalog.position, chain.end)
     if blocked is not None:
         yield blocked.error(blocked.migration.number - 1)

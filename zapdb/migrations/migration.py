@@ -250,6 +250,11 @@ class Migration:
         known = before.cells | before.archived_cells
         return {f.cell: f for f in after.value_fields if f.cell not in known}
 
+    def list_made_cells(self) -> set[int]:
+        """The cells of such fields, of all tables."""
+        tables = [*self.after, *(archived.table for archived in self.after.archived)]
+        return {cell for table in tables for cell in self.list_made(table.number)}
+
     def _compose_conversion_up(self, table: int) -> ConversionPlan:
         numbers = ReplayAllocator(self.drawn, self.number)
         with self._reading():

@@ -201,6 +201,17 @@ def count_archives(connection: Connection, tenant: int) -> dict[int, dict[int, i
     return found
 
 
+def has_archived(connection: Connection, cells: Collection[int]) -> bool:
+    """Whether values of one of these cells are archived, of any tenant."""
+    if not cells:
+        return False
+    found = connection.fetch_one(
+        f"SELECT 1 FROM zapdb_archives WHERE cell IN ({', '.join(map(str, map(int, cells)))})"
+        " LIMIT 1"
+    )
+    return found is not None
+
+
 def count_unowned(connection: Connection, records: RecordStatements) -> int:
     """Return the number of a table's archived values whose records do not exist."""
     (count,) = connection.fetch_one(

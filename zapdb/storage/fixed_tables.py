@@ -47,7 +47,7 @@ def has_word_sql(column: Column[Any], wanted: str) -> str:
 
 
 MigrationState = Literal["stored", "rolled_back"]
-RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "recovered"]
+RevisionEvent = Literal["create", "change", "drop", "restore", "rollback", "reapply", "recovered"]
 """Events of a table's new revision."""
 TenantEvent = Literal["activation", "rollback"]
 """Events of a tenant's new position."""

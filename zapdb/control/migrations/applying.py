@@ -109,17 +109,20 @@ def up(
     wait_seconds: Annotated[float, Between(0.0, UP_WAIT_SECONDS_MAX)] = 0.0,
     no_build: bool = False,
     dry_run: bool = False,
+    again: bool = False,
 ) -> Iterator[UpEvent]:
     """Apply the pending migrations up to number `to`, then build their indexes; yields what is done
     as it is done, and at last all of it.
 
     All files are checked, and their rollbacks proven, before anything is changed. With
     `all_tenants`, every other tenant is then migrated to the stored end. With `dry_run` nothing is
-    changed, and the answer is the plan. What ends the iteration ends the work: what was applied
-    stays so, and nothing is half done.
+    changed, and the answer is the plan. Migrations that were rolled back are applied only `again`;
+    those that are kept are what they were, and their values come back. What ends the iteration ends
+    the work: what was applied stays so, and nothing is half done.
 
-    Raises the errors of `plan`, `NotProven`, and `ActivationPending` if running processes lack the
-    file of a migration that waits for them for longer than `wait_seconds`.
+    Raises the errors of `plan`, `NotProven`, `PendingMigrations` for a migration that was rolled
+    back, and `ActivationPending` if running processes lack the file of a migration that waits for
+    them for longer than `wait_seconds`.
     """
     if all_tenants and to is not None:
         raise every_tenant_to_the_end()
@@ -132,7 +135,7 @@ def up(
     storage, applied, built = target.storage, list[Applied](), list[JobOutcome]()
     # With all tenants, one that waits is reported, and migrated as far as possible.
     with suppress(ActivationPending) if all_tenants else nullcontext():
-        for one in _apply(target, given, MigrationChoice(to, again=True), wait_seconds):
+        for one in _apply(target, given, MigrationChoice(to, again), wait_seconds):
             applied.append(one)
             yield one
     others = None

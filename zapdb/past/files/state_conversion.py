@@ -53,6 +53,9 @@ OF_THE_TABLE: Final = 0
 """In place of a field: the records of a table that was dropped."""
 _NOT_STORED: Final = "the migrations of then are not stored"
 _NOT_BEFORE: Final = "no file has the records to which a rollback went back"
+_NOT_KEPT: Final = (
+    "no file has the values of a migration that was rolled back, kept, and applied again"
+)
 _NOT_TOLD: Final = "no file tells which records were converted before a rollback that lost values"
 
 
@@ -166,6 +169,8 @@ class StateConverter:
         way = self._eras.find_path(source.entry, self._entry)
         if way is None:
             raise _NotKnown(_NOT_STORED)
+        if self._entry.event == "reapply" and (way.is_back or way.makes_values):
+            raise _NotKnown(_NOT_KEPT)
         pruned = self._find_pruned(source, way)
         if OF_THE_TABLE in pruned:
             return  # it came back empty

@@ -16,7 +16,7 @@ from zapdb.catalog.stored_migrations import read_line
 from zapdb.errors import CatalogChanged
 from zapdb.log.pending_changes import ARCHIVE_PRUNED, ARCHIVE_PRUNING
 from zapdb.migrations import Chain
-from zapdb.migrations.chain import program_between
+from zapdb.migrations.chain import find_parting, program_between
 from zapdb.past.files.file_columns import ARCHIVE, KEY, RowOperation, column_name
 from zapdb.past.files.history_manifest import (
     NO_TABLE,
@@ -102,6 +102,10 @@ class EraPath:
 
     program: Conversion | None = None
     plan: ConversionPlan | None = None
+    is_back: bool = False
+    """Whether it leads back over a migration."""
+    makes_values: bool = False
+    """Whether a migration that it leads to gives a field values of its own."""
 
 
 class TableEras:
@@ -205,7 +209,12 @@ class TableEras:
         there, here = lines
         assert there is not None
         assert here is not None
-        return EraPath(*program_between(there, here, self.table, self._catalog.zones))
+        same = find_parting(there, here)
+        return EraPath(
+            *program_between(there, here, self.table, self._catalog.zones),
+            is_back=same < there.end,
+            makes_values=any(m.list_made(self.table) for m in here.after(same)),
+        )
 
     def _find_in(self, line: Chain) -> TableSchema | None:
         """Return the table, active or archived, at the end of a chain."""

@@ -409,7 +409,7 @@ class RehearsedLoss(_message.Message):
     def __init__(self, migration: _Optional[str] = ..., field: _Optional[str] = ..., operation: _Optional[str] = ..., because: _Optional[str] = ..., records: _Optional[int] = ..., unchanged: _Optional[int] = ..., key: _Optional[str] = ..., value: _Optional[str] = ..., back: _Optional[str] = ...) -> None: ...
 
 class UpRequest(_message.Message):
-    __slots__ = ("tenant", "min_seq", "directory", "to", "all_tenants", "wait_seconds", "no_build", "dry_run")
+    __slots__ = ("tenant", "min_seq", "directory", "to", "all_tenants", "wait_seconds", "no_build", "dry_run", "again")
     TENANT_FIELD_NUMBER: _ClassVar[int]
     MIN_SEQ_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
@@ -418,6 +418,7 @@ class UpRequest(_message.Message):
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     NO_BUILD_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    AGAIN_FIELD_NUMBER: _ClassVar[int]
     tenant: str
     min_seq: int
     directory: SentDirectory
@@ -426,7 +427,8 @@ class UpRequest(_message.Message):
     wait_seconds: float
     no_build: bool
     dry_run: bool
-    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., to: _Optional[int] = ..., all_tenants: _Optional[bool] = ..., wait_seconds: _Optional[float] = ..., no_build: _Optional[bool] = ..., dry_run: _Optional[bool] = ...) -> None: ...
+    again: bool
+    def __init__(self, tenant: _Optional[str] = ..., min_seq: _Optional[int] = ..., directory: _Optional[_Union[SentDirectory, _Mapping]] = ..., to: _Optional[int] = ..., all_tenants: _Optional[bool] = ..., wait_seconds: _Optional[float] = ..., no_build: _Optional[bool] = ..., dry_run: _Optional[bool] = ..., again: _Optional[bool] = ...) -> None: ...
 
 class UpEvent(_message.Message):
     __slots__ = ("up_begun", "plan", "applied", "tenants_migrated", "tenants_up", "job_look", "job_outcome", "up")

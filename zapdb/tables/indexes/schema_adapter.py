@@ -206,7 +206,10 @@ class ServedSchemaAdapter(SchemaAdapter):
         """Return the active fields that are made of each field of this schema."""
         names = {f.number: f.name for f in self.bound.schema.fields}
         found: dict[int, set[str]] = {f.number: set() for f in self.schema.fields}
+        reapplied = self.bound.catalog.reapplied_fields(self.schema.number)
         for number, derivation in self._plan.derivations.items():
+            while isinstance(derivation, Restored) and derivation.slot.number in reapplied:
+                derivation = derivation.otherwise
             if not isinstance(derivation, Restored):  # what was archived is not made of it
                 for read in inputs_of(derivation):
                     found[read].add(names[number])
@@ -272,14 +275,15 @@ class ServedSchemaAdapter(SchemaAdapter):
         archived = self._archived_with(differing)
         remade = {cell for cell, is_remade in archived.items() if is_remade}
         remade.update(f.cell for f in self._unseen if f.name in changed)
+        following = frozenset[int]().union(*(self._kept_following.get(n, ()) for n in differing))
+        remade |= following  # also what only migrations between the two schemas have
         aside.archive = _Hidden(aside.archived | stays, aside.archive, remade)
         aside.archived = {}
         aside.unneeded = set()
         converted = self._spread.convert(key, encoded, len(PREFIX), bound.prefix, aside)
         new = held(bound.codec.decode(key, converted, len(bound.prefix), aside))
         attachments.blobs.update(aside.blobs)
-        for name in differing:
-            remake_kept(attachments, self._kept_following.get(name, ()))
+        remake_kept(attachments, following)
         for cell in archived:
             if cell in aside.unneeded:
                 remake_kept(attachments, [cell])

@@ -39,8 +39,6 @@ class BatchConversion:
     """Converts many records in less time."""
     find_change: FindChange | None = None
     """Most conversions leave nothing in the change log (rule 22)."""
-    consumes: bool = False
-    """Whether restored values are deleted from the archive, because nobody else reads them."""
 
 
 def convert_records(
@@ -90,7 +88,7 @@ def plan_conversions(
         attachments.archive = archive.get(key, NO_ARCHIVE)
         new = convert(key, value, attachments)
         change = None if find_change is None else find_change(key, value, new, attachments)
-        plan.convert(key, value, new, attachments, change, consumes=conversion.consumes)
+        plan.convert(key, value, new, attachments, change)
         if not attachments.is_unused:
             attachments = bound.make_attachments()  # these are the record's
         if len(plan.blobs) >= BATCH_BLOBS:

@@ -196,19 +196,18 @@ class WritePlan:
         value: bytes,
         attachments: Attachments,
         change: LoggedChange | None = None,
-        *,
-        consumes: bool = False,
     ) -> None:
         """Plan that a locked record becomes what its conversion made of it, with these
-        attachments. `consumes` says that restored values are deleted from the archive."""
+        attachments."""
         write, archived = (key, stored, value), attachments.archived
         self.records.append(write)
         if attachments.blobs:
             self.blobs |= attachments.blobs
         rows = list(archive_rows(key, archived)) if archived else []
         self.archived += rows
-        if consumes and attachments.restored:
-            self.restored += [(field, key) for field in attachments.restored]
+        if attachments.unneeded:  # archived before, if the migration was rolled back before
+            get = attachments.archive.get
+            self.restored += [(cell, key) for cell in attachments.unneeded if get(cell) is not None]
         if change is not None:
             self.logged.append(LoggedWrite(write, change, rows, archived))
 

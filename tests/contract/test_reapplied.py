@@ -1,0 +1,395 @@
+"""Migrations that were rolled back, are kept, and are applied again: what they made comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import zapdb
+from tests.cli.program import run_here
+from tests.contract.rollbacks import leave_tenants_due
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
+from tests.contract.test_kept_migrations import LENGTH, contents, keep, up, values
+from tests.support import Workspace
+from zapdb.activation import rollback
+from zapdb.activation.up import MigrationChoice, migrate_up
+from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.stored_migrations import read_chain_state
+from zapdb.database import Database
+from zapdb.errors import (
+    HistoryGap,
+    PendingMigrations,
+    ServedSchemaUnavailable,
+    UniqueViolation,
+    UsageError,
+)
+from zapdb.jobs.archive_pruning import forget_migrations
+from zapdb.records import asdict
+
+
+@pytest.fixture
+def old(workspace: Workspace) -> Database:
+    """A process that knows no files, with three records of before any other migration."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(3))
+    found = zapdb.open(workspace.address)
+    workspace._opened.append(found)
+    return found
+
+
+@pytest.fixture
+def first(workspace: Workspace, old: Database) -> Database:
+    """A process whose files end at the first migration, also where there are others."""
+    return workspace.open(serve_as=1)
+
+
+def is_settled(workspace: Workspace) -> bool:
+    """Whether nothing is left of what was kept."""
+    storage = workspace.connect()
+    forget_migrations(storage)
+    state = read_chain_state(storage.connection())
+    rows = workspace.execute("SELECT count(*) FROM zapdb_archives")
+    return not (state.reapplied or state.forgotten) and rows == [(0,)]
+
+
+@pytest.mark.on_each_engine
+def test_its_values_come_back(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    new.table("items").update(2, color="green")
+    old.table("items").update(1, title="changed")
+    up(workspace)
+    expected = {0: "red", 1: "blue", 2: "green"}
+    assert values(old, "color") == values(new, "color") == expected
+    old.table("items").update(0, color="black")
+    new.table("items").update(2, title="changed")
+    assert not is_settled(workspace)
+    old.admin.run_jobs()
+    assert is_settled(workspace)
+    assert values(old, "color") == values(workspace.open(), "color") == expected | {0: "black"}
+    assert not [report for report in old.admin.verify() if report.problems]
+
+
+def test_what_was_not_converted_is_as_it_was(workspace: Workspace, old: Database) -> None:
+    """A rollback that is taken back soon costs no conversion."""
+    keep(workspace)
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    new.admin.run_jobs()
+    new.close()
+    rollback.roll_back(workspace.connect())
+    up(workspace)
+    assert [report.progress.written for report in old.admin.run_jobs()] == [0]
+    assert is_settled(workspace)
+    assert values(old, "color") == {0: "red", 1: "blue", 2: "red"}
+
+
+def test_back_and_forth(workspace: Workspace, old: Database) -> None:
+    """An archived value of the first time is no value of the second one."""
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    for color in "blue", "red", "green", "red":
+        new.table("items").update(1, color=color)
+        rollback.roll_back(workspace.connect())
+        old.admin.run_jobs()
+        assert values(new, "color")[1] == color
+        up(workspace)
+        assert values(old, "color")[1] == color
+
+
+def test_pipelines_do_not_take_it_back(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    options = ["-d", workspace.address, "-m", str(workspace.directory)]
+    refused = run_here(["migrate", "up", *options])
+    assert refused.status == 3
+    assert "0002_test" in refused.err
+    assert "`zapdb migrate up --again`" in refused.err
+    done = run_here(["migrate", "up", "--again", *options])
+    assert done.status == 0
+    assert "applied 0002_test" in done.out
+    assert values(old, "color")[1] == "blue"
+    assert "rolled back" not in run_here(["migrate", "status", *options]).out
+    assert "rolled back" not in run_here(["cluster", "status", "-d", workspace.address]).out
+    new.table("items").update(1, color="green")
+
+
+def test_what_is_not_kept_is_stored_anew(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    with workspace.open() as new:
+        new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    with pytest.raises(PendingMigrations):
+        migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory)
+    up(workspace)
+    assert values(old, "color") == {0: "red", 1: "blue", 2: "red"} | {1: "red"}
+
+
+def test_others_are_stored_behind_it(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    workspace.write(3, ADD_WEIGHT)
+    up(workspace)
+    assert values(old, "weight") == {0: 7, 1: 7, 2: 7}
+    assert values(new, "color") == values(old, "color") == {0: "red", 1: "blue", 2: "red"}
+
+
+def test_several_come_back_in_their_order(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, LENGTH)
+    workspace.write(3, LENGTH.replace("length", "area").replace("size * 2", "length * 10"))
+    new = workspace.open()
+    new.table("items").update(1, length=50)
+    new.table("items").update(2, area=7)
+    rollback.roll_back(workspace.connect(), 1)
+    old.admin.run_jobs()
+    up(workspace)
+    assert values(old, "length") == {0: 0, 1: 50, 2: 4}
+    assert values(old, "area") == {0: 0, 1: 20, 2: 7}
+
+
+def test_older_code_makes_again_what_follows(
+    workspace: Workspace, old: Database, first: Database
+) -> None:
+    workspace.write(2, LENGTH)
+    new = workspace.open()
+    for key in range(3):
+        new.table("items").update(key, length=100)
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    up(workspace)
+    first.table("items").update(1, size=11)
+    first.table("items").update(2, title="x")
+    assert values(old, "length") == values(new, "length") == {0: 100, 1: 22, 2: 100}
+
+
+def test_a_tenant_that_has_yet_to_come_to_it(workspace: Workspace, old: Database) -> None:
+    """Its values are kept as long as the tenant stays where it is."""
+    old.admin.create_tenant("acme")
+    acme = old.for_tenant("acme")
+    acme.table("items").insert(id=1, title="a", size=1)
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    there = new.for_tenant("acme")
+    there.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    acme.admin.run_jobs()
+    old.admin.set_setting("schema_changes", "refuse", tenant="acme")
+    up(workspace)
+    assert not is_settled(workspace)
+    assert values(there, "color") == {1: "blue"}
+    there.table("items").update(1, color="green")
+    acme.table("items").update(1, title="b")
+    assert "color" not in contents(acme)[1]
+    assert values(there, "color") == {1: "green"}
+    old.admin.set_setting("schema_changes", None, tenant="acme")
+    assert (
+        run_here(
+            [
+                "migrate",
+                "up",
+                "-m",
+                str(workspace.directory),
+                "-d",
+                workspace.address,
+                "--tenant",
+                "acme",
+            ]
+        ).status
+        == 0
+    )
+    assert values(acme, "color") == values(there, "color") == {1: "green"}
+    acme.admin.run_jobs()
+    old.admin.run_jobs()
+    assert is_settled(workspace)
+
+
+def test_a_due_tenant_reads_what_came_back(workspace: Workspace, old: Database) -> None:
+    """It has values in the archive when the migration is rolled back again."""
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    new.close()
+    up(workspace)
+    leave_tenants_due(workspace)
+    assert values(old, "color") == {0: "red", 1: "blue", 2: "red"}
+    forget_migrations(workspace.connect())
+    assert values(old, "color") == {0: "red", 1: "blue", 2: "red"}
+    with pytest.raises(UsageError, match="have yet to follow"):
+        old.admin.forget_rolled_back()
+    rollback.roll_back(workspace.connect())
+    assert old.admin.forget_rolled_back() == 1
+    old.admin.run_jobs()
+    assert is_settled(workspace)
+
+
+def test_what_is_forgotten_goes_with_its_record(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.table("items").update(1, title="x")
+    new.close()
+    rollback.forget(workspace.connect(), now=True)  # a sweep has yet to come
+    old.table("items").delete(1)
+    assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
+    assert is_settled(workspace)
+
+
+def test_a_table_comes_back_empty(workspace: Workspace, old: Database) -> None:
+    keep(workspace)
+    workspace.write(
+        2, "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
+    )
+    with workspace.open() as new:
+        new.table("others").insert(id=1)
+    rollback.roll_back(workspace.connect())
+    up(workspace)
+    with workspace.open() as new:
+        assert new.table("others").count() == 0
+        new.table("others").insert(id=1)
+
+
+def test_a_unique_index_is_built_again(workspace: Workspace, old: Database) -> None:
+    workspace.write(
+        2,
+        "add_field: {table: items, field: {name: code, type: integer}, fill: {expression: id}}",
+        "create_index: {table: items, index: codes, fields: [{field: code}], unique: true}",
+    )
+    new = workspace.open()
+    rollback.roll_back(workspace.connect())
+    new.table("items").update(1, code=100)
+    new.table("items").update(2, code=100)  # nobody is bound
+    assert values(new, "code") == {0: 0, 1: 100, 2: 100}
+    options = ["-d", workspace.address, "-m", str(workspace.directory)]
+    rehearsed = run_here(["migrate", "rehearse", *options])
+    assert rehearsed.status == 1
+    assert "codes" in rehearsed.out
+    done = run_here(["migrate", "up", "--again", *options])
+    assert done.status == 1
+    with pytest.raises(UniqueViolation):
+        old.table("items").update(0, code=100)
+    new.table("items").update(2, code=2)
+    new.admin.run_jobs()
+    assert [one.id for one in old.table("items").where(code=100)] == [1]
+
+
+def test_a_preview_has_the_values(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    workspace.write(3, ADD_WEIGHT)
+    with workspace.open(apply="never", preview=True) as future:
+        assert values(future, "color") == {0: "red", 1: "blue", 2: "red"}
+        assert values(future, "weight") == {0: 7, 1: 7, 2: 7}
+
+
+def test_erasing_a_fields_past_leaves_what_is_there_now(
+    workspace: Workspace, old: Database, tmp_path: Path
+) -> None:
+    old.admin.set_setting("change_log", "on")
+    old.history.start(tmp_path / "past")
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    up(workspace)
+    old.history.flush()
+    old.history.erase_fields("items", "color")
+    assert values(old, "color") == {0: "red", 1: "blue", 2: "red"}
+
+
+@pytest.mark.on_each_engine
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_its_past(workspace: Workspace, old: Database, tmp_path: Path, is_followed: bool) -> None:
+    """What was kept is in no change: a history that follows in time reads it from the records. By
+    the log alone, a moment is told back to when the migration was applied again."""
+    old.admin.set_setting("change_log", "on")
+    if is_followed:
+        old.history.start(tmp_path / "past")
+    workspace.write(2, LENGTH)
+    new = workspace.open()
+    states = list[tuple[int, dict[int, Any]]]()
+
+    def note() -> None:
+        states.append((old.change_log.end(), contents(old)))
+        if is_followed:
+            old.history.flush()
+
+    new.table("items").update(1, length=100)
+    note()
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    new.table("items").update(2, length=7)
+    old.table("items").update(1, title="x")
+    note()
+    since = len(states)
+    up(workspace)
+    for write in (
+        lambda: old.table("items").update(0, title="y"),
+        lambda: new.table("items").update(1, length=5),
+        lambda: new.table("items").update(2, size=8),
+        old.admin.run_jobs,
+        lambda: new.table("items").delete(1),
+    ):
+        note()
+        write()
+    note()
+    for moment, state in states[0 if is_followed else since :]:
+        past = {one.id: asdict(one) for one in old.at(moment).table("items").scan()}
+        assert past == state
+    if is_followed:
+        assert not old.history.verify(sample=3).problems
+
+
+def test_a_history_that_comes_late_has_a_gap(
+    workspace: Workspace, old: Database, tmp_path: Path
+) -> None:
+    old.admin.set_setting("change_log", "on")
+    old.history.start(tmp_path / "past")
+    workspace.write(2, LENGTH)
+    new = workspace.open()
+    new.table("items").update(1, length=100)
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    old.history.flush()
+    up(workspace)
+    again = old.change_log.end()
+    new.table("items").update(2, title="x")
+    workspace.write(3, LENGTH.replace("length", "area"))
+    up(workspace)
+    old.history.flush()
+    with pytest.raises(HistoryGap):
+        list(old.at(again).table("items").scan())
+    past = {one.id: asdict(one) for one in old.at(old.change_log.end()).table("items").scan()}
+    assert past == contents(old)
+    assert past[1]["length"] == 100
+
+
+def test_processes_that_are_not_let_in(workspace: Workspace, old: Database) -> None:
+    """`serve_rolled_back` says nothing of a migration that is on the chain again."""
+    keep(workspace)
+    workspace.write(2, ADD_COLOR)
+    workspace.open().close()
+    rollback.roll_back(workspace.connect())
+    old.admin.set_setting("serve_rolled_back", "refuse")
+    with pytest.raises(ServedSchemaUnavailable):
+        workspace.open()
+    choice = MigrationChoice(again=True)
+    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, choice)
+    assert values(workspace.open(), "color") == {0: "red", 1: "red", 2: "red"}
