@@ -29,7 +29,7 @@ rollback: inferred
 def rolled_back(people: Project) -> Project:
     """Three changes, of which the last was forgotten, applied again and forgotten again."""
     people.run("migrate", "rollback", "--yes")
-    people.run("migrate", "up")
+    people.run("migrate", "up", "--again")
     people.run("migrate", "rollback", "--yes")
     return people
 
@@ -127,7 +127,7 @@ def test_history_of_a_table_that_was_dropped(people: Project) -> None:
     assert re.search(r" -  +drop$", last)
 
     # Made again it is another table, with a history of its own.
-    people.run("migrate", "up")
+    people.run("migrate", "up", "--again")
     again = people.run("catalog", "revisions", "--table", "people", "--json").lines
     assert {entry["table_number"] for entry in again} == {2}
     assert [entry["revision"] for entry in again] == [1, 2, 3, 4]
@@ -138,7 +138,7 @@ def test_history_of_a_table_that_was_dropped(people: Project) -> None:
 
 def test_history_by_a_former_name(people: Project) -> None:
     people.file("0005_members").write_text(RENAME)
-    people.run("migrate", "up")
+    people.run("migrate", "up", "--again")
     for name in ("people", "members"):
         entries = people.run("catalog", "revisions", "--table", name, "--json").lines
         assert [entry["table"] for entry in entries] == ["people"] * 4 + ["members"]
@@ -159,7 +159,7 @@ HISTORY = ("catalog", "revisions", "--table", "people")
 
 def test_history_by_number(people: Project) -> None:
     people.run("migrate", "rollback", "--to", "0", "--yes")
-    people.run("migrate", "up")
+    people.run("migrate", "up", "--again")
     by_number = people.run("catalog", "revisions", "--table-number", "1", "--json").lines
     assert [entry["event"] for entry in by_number][-1] == "drop"
     assert {entry["table_number"] for entry in people.run(*HISTORY, "--json").lines} == {2}

@@ -288,7 +288,8 @@ def test_rule_13_up_applies_again_what_was_rolled_back(project: Project) -> None
     project.write()
     project.run("migrate", "up")
     project.run("migrate", "rollback", "--yes")
-    result = project.run("migrate", "up", "--json")
+    assert project.run("migrate", "up", "--json").status == 3
+    result = project.run("migrate", "up", "--again", "--json")
     assert result.status == 0
     assert [one["label"] for one in result.json["applied"]] == ["0004_split_name"]
 

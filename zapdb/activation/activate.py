@@ -62,7 +62,10 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
     source, end = catalog.chain.up_to(catalog.position), chain.up_to(target)
     parting = find_parting(source, end)
     is_back = parting < catalog.position
-    is_again = any(migration.keeps_values for migration in end.after(parting))
+    state = catalog.chain_state
+    is_again = bool(state.kept or state.reapplied) and any(
+        migration.keeps_values for migration in end.after(parting)
+    )
     way = _Way(catalog.tenant, source, end, is_back, is_again, ChainPlace.on(chain, target))
     before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(target)
     changed = list[str]()
@@ -99,11 +102,6 @@ class _Way(NamedTuple):
     is_again: bool
     place: ChainPlace
 
-    @property
-    def may_return(self) -> bool:
-        """Whether what comes may have been there before."""
-        return self.is_back or self.is_again
-
 
 def _change_table(connection: Connection, way: _Way, before: Schema, table: TableSchema) -> None:
     """Give a table its schema: a new one, one that is changed, or one that comes back."""
@@ -114,7 +112,7 @@ def _change_table(connection: Connection, way: _Way, before: Schema, table: Tabl
         _make_record_table(connection, way, table)
     elif old is None:
         _require_swept(connection, way.tenant, table)
-    if known is not None or way.may_return:  # else it is a new one
+    if known is not None or way.is_back or way.is_again:  # else it is a new one
         layout = find_layout(connection, way.tenant, table)
     event = "reapply" if way.is_again else "rollback" if way.is_back else event
     made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
@@ -131,7 +129,7 @@ def _with_archived(schema: Schema) -> list[TableSchema]:
 def _make_record_table(connection: Connection, way: _Way, table: TableSchema) -> None:
     """Create a table's record table; one that comes back is there already if another tenant has
     it, or if it could not be dropped yet."""
-    if way.may_return:  # else it is a new one
+    if way.is_back or way.is_again:  # else it is a new one
         _require_swept(connection, way.tenant, table)
     create_record_table(connection, table.number)
 

@@ -204,14 +204,14 @@ class TenantCatalog:
         return found
 
     def find_kept_following(self, table: int, source: ChainPlace) -> dict[int, frozenset[int]]:
-        """The cells of such fields, and of those of migrations that were applied again, that are
-        made of each field of a table at a place, by the field's number."""
-        kept = self.kept_fields(table) | self.reapplied_fields(table)
+        """The cells of such fields that are made of each field of a table at a place, by the
+        field's number."""
+        kept = self.kept_fields(table)
         if not kept:
             return {}
-        found, own = dict[int, set[int]](), self.table_at(source, table).cells
-        reapplied = (ChainPlace(*one) for one in self.chain_state.reapplied)
-        for place in {*self.list_places_beside(), *reapplied}:
+        found, remade = dict[int, set[int]](), kept | self.reapplied_fields(table)
+        own = self.table_at(source, table).cells
+        for place in self.list_places_beside():
             schema = self.line_to(place).schema_at(place.position).table_numbered(table)
             made = (
                 () if schema is None else [f for f in schema.fields if f.cell in kept.keys() - own]
@@ -220,7 +220,7 @@ class TenantCatalog:
                 continue
             plan = self.plan(table, source, place)
             for f in made:
-                for number in inputs_made_of(plan.derivations[f.number], kept):
+                for number in inputs_made_of(plan.derivations[f.number], remade):
                     found.setdefault(number, set()).add(f.cell)
         return {number: frozenset(cells) for number, cells in found.items()}
 
@@ -348,7 +348,8 @@ def load_tenant_catalog(
     """
     with reading("zapdb_catalog"):
         catalog = _load_tenant_catalog(connection, tenant, known, cache)
-        if catalog.chain_state.keeping or catalog.chain_state.forgotten:
+        state = catalog.chain_state
+        if state.kept or state.reapplied or state.forgotten:
             catalog.read_kept(connection)
         return catalog
 
@@ -399,7 +400,7 @@ def _load_tenant_catalog(
         )
     zones = load_zones(connection) if known is None else known.zones
     lines = None
-    if known is not None and known.chain_state.keeping == chain_state.keeping:
+    if known is not None and known.lines.kept == chain_state.keeping:
         lines = known.lines
     return TenantCatalog(
         tenant,

@@ -265,7 +265,9 @@ def _apply(
         require_schema_changes_allowed(connection, tenant, also_of_chain=True)
         catalog = load_tenant_catalog(connection, tenant, catalog)
         chain = catalog.stored_chain
-        kept = catalog.find_kept_behind(chain, task.checked.digest)
+        kept = None
+        if catalog.chain_state.kept:
+            kept = catalog.find_kept_behind(chain, task.checked.digest)
         if kept is None:
             before = chain.schema_at(chain.end)
             numbers = CounterAllocator(connection, task.checked.drawn)

@@ -39,6 +39,8 @@ KindName = Literal[
 Number = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
 
+NO_IDS: Final = frozenset[int]()
+
 IndexState = Literal["building", "readable", "rewriting", "disabled"]
 ConstraintKind = Literal["check", "reference"]
 ConstraintState = Literal["unvalidated", "validated"]
@@ -133,6 +135,8 @@ class ChainState(CatalogRow, frozen=True):
     @property
     def keeping(self) -> frozenset[int]:
         """The ids of the migrations whose values are archived on the way back over them."""
+        if not (self.kept or self.reapplied):
+            return NO_IDS
         return frozenset(id for _, id in (*self.kept, *self.reapplied))
 
 

@@ -236,8 +236,9 @@ class StoredChain(Chain):
     @cached_property
     def _read(self) -> tuple[Migration, ...]:
         before, self._before = self._before, None
-        known = () if before is None else before.migrations
-        same = _list_same(known, self.stored, self._kept)
+        if before is None:
+            return read_chain(self.stored, None, self._kept).migrations
+        same = _list_same(before.migrations, self.stored, self._kept)
         return read_chain(self.stored[len(same) :], Chain(same), self._kept).migrations
 
 
@@ -451,11 +452,12 @@ def _list_same(
     """The known migrations with which a line of stored ones begins; `kept` are the ids of those
     that keep values."""
 
-    def is_same(pair: tuple[Migration, StoredMigration]) -> bool:
-        made, row = pair
-        return (made.id, made.keeps_values) == (row.id, row.id in kept)
-
-    return tuple(made for made, _ in takewhile(is_same, zip(known, stored, strict=False)))
+    count = 0
+    for made, row in zip(known, stored, strict=False):
+        if (made.id, made.keeps_values) != (row.id, row.id in kept):
+            break
+        count += 1
+    return tuple(known[:count])
 
 
 def list_from(connection: Connection, state: ChainState, number: int) -> list[StoredMigration]:

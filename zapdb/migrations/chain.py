@@ -32,7 +32,14 @@ from zapdb.migrations.migration import Migration, label
 from zapdb.migrations.operations import NumberAllocator
 from zapdb.migrations.parsed_migration import ParsedMigration, parse_document
 from zapdb.migrations.resolution import resolve
-from zapdb.records import Conversion, ConversionPlan, Layout, SourceField, compile_conversion
+from zapdb.records import (
+    Conversion,
+    ConversionPlan,
+    Layout,
+    SourceField,
+    compile_conversion,
+    inputs_made_of,
+)
 from zapdb.schema import Field, Schema, TableSchema
 from zapdb.values import Zones
 
@@ -215,6 +222,27 @@ def compile_spreading(source: Chain, target: Chain, table: int, zones: Zones) ->
     back = source._compose(table, source.end, same, keeps=True)
     plan = back.then(target._compose(table, same, target.end, keeps=True))
     return _compile(source, target, table, zones, plan)
+
+
+def find_made_between(source: Chain, target: Chain, table: int) -> dict[str, frozenset[int]]:
+    """The cells that migrations on the way from the end of one chain to that of another make, by
+    the names of the fields at its beginning of which they are made again; empty if each of them is
+    one of a field at the end."""
+    same, left = find_parting(source, target), target.table_at(target.end, table).cells
+    back = source._compose(table, source.end, same, keeps=True)
+    made = {m.number: m.list_made(table) for m in target.after(same)}
+    cells = {cell for fields in made.values() for cell in fields}
+    if cells <= left:
+        return {}
+    names = {f.number: f.name for f in source.table_at(source.end, table).fields}
+    found: dict[str, set[int]] = {name: set() for name in names.values()}
+    for number, fields in made.items():
+        if fields:
+            plan = back.then(target._compose(table, same, number, keeps=True))
+            for f in fields.values():
+                for read in inputs_made_of(plan.derivations[f.number], cells):
+                    found[names[read]].add(f.cell)
+    return {name: frozenset(made_of) for name, made_of in found.items()}
 
 
 def _compile(

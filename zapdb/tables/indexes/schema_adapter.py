@@ -20,7 +20,7 @@ from zapdb.activation.descriptors import IndexDescriptor
 from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.limits import PLANS_KEPT_MAX
 from zapdb.memo import Memo
-from zapdb.migrations.chain import compile_spreading
+from zapdb.migrations.chain import compile_spreading, find_made_between
 from zapdb.records import (
     Archive,
     Attachments,
@@ -161,6 +161,7 @@ class ServedSchemaAdapter(SchemaAdapter):
         self.reader = bound.make_reader(place)
         self.indexes = tuple(self._open_index(index) for index in self.schema.indexes)
         self._forwards = catalog.program(number, place, catalog.place)
+        self._backs = Memo[int, Conversion](PLANS_KEPT_MAX)
         self._plan = catalog.plan(number, place, catalog.place)
         self._unseen = tuple(
             f for f in bound.schema.value_fields if f.cell not in self.schema.cells
@@ -200,6 +201,26 @@ class ServedSchemaAdapter(SchemaAdapter):
         catalog = self.bound.catalog
         lines = catalog.line_to(self.place), catalog.line_to(catalog.place)
         return compile_spreading(*lines, self.schema.number, catalog.zones)
+
+    def _find_back(self, revision: int) -> Conversion:
+        """The program from records of a revision, by which all values that migrations on the way
+        made are archived, as far as they would not be made again."""
+
+        def compile_back() -> Conversion:
+            catalog = self.bound.catalog
+            origin = self.bound.descriptor.origins[revision]
+            lines = catalog.line_to(origin), catalog.line_to(self.place)
+            return compile_spreading(*lines, self.schema.number, catalog.zones)
+
+        return self._backs.get(revision, compile_back)
+
+    @cached_property
+    def _between(self) -> dict[str, frozenset[int]]:
+        """The cells that are made between the two schemas, by the field of this one of which they
+        are made; empty if the active schema has all of them."""
+        catalog, number = self.bound.catalog, self.schema.number
+        lines = catalog.line_to(self.place), catalog.line_to(catalog.place)
+        return find_made_between(*lines, number)
 
     @cached_property
     def _following(self) -> dict[str, frozenset[str]]:
@@ -261,8 +282,11 @@ class ServedSchemaAdapter(SchemaAdapter):
         old, _ = bound.reader.open(key, stored, attachments)
         aside = bound.make_attachments(key, stored)
         seen, converted = self.reader.open(key, stored, aside)
-        if converted is stored and self._back is not None:  # it passes places with other layouts
-            self._back.convert(key, stored, decode_prefix(stored, 0)[1], PREFIX, aside)
+        revision, start = decode_prefix(stored, 0)
+        if self._between and revision in bound.descriptor.origins:
+            self._find_back(revision).convert(key, stored, start, PREFIX, aside)
+        elif converted is stored and self._back is not None:  # it passes places with other layouts
+            self._back.convert(key, stored, start, PREFIX, aside)
         encoded = self.codec.encode(PREFIX, held(seen) | dict(changes), aside)
         wanted = self.codec.decode(key, encoded, len(PREFIX), aside)
         differing = list_differing(self.schema, seen, wanted)
@@ -275,15 +299,16 @@ class ServedSchemaAdapter(SchemaAdapter):
         archived = self._archived_with(differing)
         remade = {cell for cell, is_remade in archived.items() if is_remade}
         remade.update(f.cell for f in self._unseen if f.name in changed)
-        following = frozenset[int]().union(*(self._kept_following.get(n, ()) for n in differing))
-        remade |= following  # also what only migrations between the two schemas have
+        for name in differing:
+            remade |= self._between.get(name, frozenset())
         aside.archive = _Hidden(aside.archived | stays, aside.archive, remade)
         aside.archived = {}
         aside.unneeded = set()
         converted = self._spread.convert(key, encoded, len(PREFIX), bound.prefix, aside)
         new = held(bound.codec.decode(key, converted, len(bound.prefix), aside))
         attachments.blobs.update(aside.blobs)
-        remake_kept(attachments, following)
+        for name in differing:
+            remake_kept(attachments, self._kept_following.get(name, ()))
         for cell in archived:
             if cell in aside.unneeded:
                 remake_kept(attachments, [cell])
