@@ -24,6 +24,7 @@ EVENTS: Final = {
     "tenant.followed": "A tenant followed a rollback.",
     "migration.rolled_back": "A migration was rolled back.",
     "migration.forgotten": "A migration that was rolled back is not kept any more.",
+    "migration.amended": "The edited text of the newest migration took the stored one's place.",
     "node.serves_rolled_back": "A process was opened whose files end at a migration that was "
     "rolled back: it is served the schema of that one.",
     "node.evicted": "A process was evicted: its writes are refused from now on.",

@@ -16,9 +16,11 @@ from tests.support import Workspace
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.database import Database
 from zapdb.errors import (
+    ConcurrencyError,
     HistoryGap,
     PendingMigrations,
     ServedSchemaUnavailable,
@@ -248,14 +250,21 @@ def test_what_is_forgotten_goes_with_its_record(workspace: Workspace, old: Datab
     assert is_settled(workspace)
 
 
-def test_a_table_comes_back_empty(workspace: Workspace, old: Database) -> None:
+def test_a_table_comes_back_empty(
+    workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(workspace)
     workspace.write(
         2, "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
     )
     with workspace.open() as new:
         new.table("others").insert(id=1)
-    rollback.roll_back(workspace.connect())
+    with monkeypatch.context() as patched:
+        patched.setattr(rollback, "sweep_retired", lambda _: None)
+        rollback.roll_back(workspace.connect())
+    with pytest.raises(ConcurrencyError, match="are still being deleted"):
+        up(workspace)
+    sweep_retired(workspace.connect())
     up(workspace)
     with workspace.open() as new:
         assert new.table("others").count() == 0

@@ -76,7 +76,7 @@ def compare_files(
             continue
         given = resolve_stored(file, row, chain)
         if given.digest != row.digest:
-            raise _conflict(file, row, given)
+            raise _conflict(file, row, given, is_newest=row.number == end)
     return FileComparison(files[-1].number, tuple(file for file in files if file.number > end))
 
 
@@ -274,7 +274,9 @@ class _ReplayedThenCounted(ReplayAllocator):
         return self.further.allocate(kind) if number is None else number  # type: ignore[arg-type]  # the kinds of the base class
 
 
-def _conflict(file: MigrationFile, row: StoredMigration, given: Migration) -> MigrationConflict:
+def _conflict(
+    file: MigrationFile, row: StoredMigration, given: Migration, *, is_newest: bool
+) -> MigrationConflict:
     lines = diff_structures(row.structure, given.structure)
     return MigrationConflict(
         "the file differs from the migration that the database stored",
@@ -284,5 +286,7 @@ def _conflict(file: MigrationFile, row: StoredMigration, given: Migration) -> Mi
         difference="\n    " + "\n    ".join(lines),
         hint="revert the file and write the change as a new migration "
         f'(`zapdb migrate new "…"`), or roll back the stored ones from {row.label} '
-        "on (`zapdb migrate rollback`)",
+        "on (`zapdb migrate rollback`)"
+        + "; in development, `zapdb migrate amend` puts it in the place of the stored one"
+        * is_newest,
     )

@@ -88,13 +88,8 @@ def roll_back(
             warm_dataset_fingerprints(going[-1].before)
             with storage.transaction(TransactionMode.DDL) as connection:
                 leases.check(connection, lease)
-                _take_off(connection, going, evict=evict)
-        with storage.transaction(TransactionMode.READ) as connection:
-            due = [one for one in find_due(connection) if may_follow(connection, one)]
-        results = list(migrate_each_tenant(storage, due))
-        for result in results:
-            if result.error is not None:
-                raise result.error
+                take_off(connection, going, evict=evict)
+        due = lead_due_tenants(storage)
     sweep_retired(storage)
     for migration in going:
         log_event(
@@ -102,13 +97,25 @@ def roll_back(
             "migration.rolled_back",
             "a migration was rolled back",
             migration=migration.label,
-            tenants=len(due),
+            tenants=due,
         )
-    return RolledBack(going, len(due))
+    return RolledBack(going, due)
 
 
-def _take_off(connection: Connection, going: Sequence[Migration], *, evict: bool) -> None:
-    """Take the newest migrations off the chain, as far as nothing is in the way."""
+def lead_due_tenants(storage: Storage) -> int:
+    """Let each tenant follow for which a migration is active that was rolled back; returns how many
+    these are. Where one can't, the others do, and then its error is raised."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        due = [one for one in find_due(connection) if may_follow(connection, one)]
+    for result in list(migrate_each_tenant(storage, due)):
+        if result.error is not None:
+            raise result.error
+    return len(due)
+
+
+def take_off(connection: Connection, going: Sequence[Migration], *, evict: bool = False) -> None:
+    """Take the newest migrations off the chain, as far as nothing is in the way, in a DDL
+    transaction; raises as `roll_back` does."""
     check_level(connection, lock=True)  # a process that opens meanwhile waits
     state, ids = read_chain_state(connection), {migration.id for migration in going}
     behind = find_behind(list_kept(connection, state), ids)
@@ -141,7 +148,7 @@ def _choose(chain: Chain, to: int | None, digests: Sequence[str]) -> tuple[Migra
                 found=chain.migrations[-1].label,
                 hint=_NOT_CONFIRMED,
             )
-    _require_no_squash(going)
+    require_no_squash(going)
     return going
 
 
@@ -168,7 +175,7 @@ def find_rollback_obstacles(
         return
     ids = {migration.id for migration in going}
     checks: tuple[Callable[[], None], ...] = (
-        partial(_require_no_squash, going),
+        partial(require_no_squash, going),
         partial(_require_allowed, connection, ids),
         partial(_require_tables_stay, connection, going),
     )
@@ -179,7 +186,7 @@ def find_rollback_obstacles(
             yield error
 
 
-def _require_no_squash(going: Sequence[Migration]) -> None:
+def require_no_squash(going: Sequence[Migration]) -> None:
     for one in going:
         if one.replaces:
             raise UsageError(

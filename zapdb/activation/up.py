@@ -275,7 +275,7 @@ def _apply(
             migration = store(connection, resolved, task.parsed.source.raw)
         else:
             migration = kept.at(kept.end)
-            _reapply(connection, migration)
+            reapply(connection, migration)
         chain = chain.with_migration(migration)
         reachable, _ = find_reachable_position(
             connection, chain, catalog.find_parting(chain), migration.number
@@ -289,9 +289,9 @@ def _apply(
     return applied, catalog
 
 
-def _reapply(connection: Connection, migration: Migration) -> None:
+def reapply(connection: Connection, migration: Migration) -> None:
     """Put a migration that was rolled back on the chain again; processes whose files have it are
-    not ahead any more."""
+    not ahead any more. In a DDL transaction."""
     check_level(connection, lock=True)  # a process that opens meanwhile waits
     move_end_forward(connection, migration)
     for node, _ in nodes.list_nodes(connection):

@@ -30,6 +30,7 @@ from zapdb.errors import CatalogChanged, CorruptCatalog
 from zapdb.limits import COMPILED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
+from zapdb.migrations.amending import TakenNumbers
 from zapdb.migrations.directory import LockLine
 from zapdb.records import Conversion
 from zapdb.schema import Schema
@@ -38,6 +39,7 @@ from zapdb.storage.cells import as_number, as_text, as_word, checked, reading
 from zapdb.storage.fixed_tables import MIGRATIONS, has_word_sql
 from zapdb.values.json import dumps
 
+NOTHING_TAKEN: Final[TakenNumbers] = {}
 NO_MIGRATIONS: Final = ChainState(stored_end=0, newest_id=0, digest="")
 
 STORED = "stored"
@@ -351,16 +353,25 @@ class CounterAllocator(NumberAllocator):
     """Draws numbers from the database's counters, in the transaction that stores the migration.
 
     `expected` are as many of each kind as it will need, such as those that it drew when it was
-    validated: they are drawn by one statement.
+    validated: they are drawn by one statement. `taken` are given out in place of new ones.
     """
 
-    def __init__(self, connection: Connection, expected: Mapping[str, Sequence[int]]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        expected: Mapping[str, Sequence[int]],
+        taken: TakenNumbers = NOTHING_TAKEN,
+    ) -> None:
         super().__init__()
         self.connection = connection
         self._expected = {kind: len(numbers) for kind, numbers in expected.items()}
         self._drawn: dict[str, Iterator[int]] = {}
+        self._taken = {kind: iter(numbers) for kind, numbers in taken.items()}
 
     def allocate(self, kind: Any) -> int:
+        number = next(self._taken[kind], None) if kind in self._taken else None
+        if number is not None:
+            return number
         number = next(self._drawn.get(kind, iter(())), None)
         if number is not None:
             return number

@@ -208,10 +208,21 @@ class Chain:
 
 def plan_between(source: Chain, target: Chain, table: int) -> ConversionPlan:
     """How a table's fields at the end of one chain come from those at the end of another: back to
-    where they part, and from there on."""
+    where they part, and from there on. A cell that both have is the same value, although there is
+    none where they part: of a migration that was amended."""
     same = find_parting(source, target)
     back = source.conversion_plan(table, source.end, same)
-    return back.then(target.conversion_plan(table, same, target.end))
+    plan = back.then(target.conversion_plan(table, same, target.end))
+    if same in (source.end, target.end):
+        return plan
+    here = target.table_at(target.end, table)
+    there = {f.cell: f.number for f in source.table_at(source.end, table).fields}
+    copied = {f.number: SourceField(there[f.cell]) for f in here.fields if f.cell in there}
+    archives, otherwise = (
+        {slot: made for slot, made in some.items() if slot.number not in here.cells}
+        for some in (plan.archives, plan.otherwise)
+    )
+    return ConversionPlan({**plan.derivations, **copied}, archives, otherwise)
 
 
 def compile_spreading(source: Chain, target: Chain, table: int, zones: Zones) -> Conversion:
