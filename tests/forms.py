@@ -27,6 +27,7 @@ ENGINES = ("sqlite", "postgresql")
 ON_ONE_ENGINE = frozenset(
     [
         "aio",
+        "amended",
         "api_operations",
         "applying",
         "archives",
@@ -106,6 +107,7 @@ ON_ONE_ENGINE = frozenset(
         "range_revisions",
         "read_only",
         "records",
+        "reapplied",
         "references",
         "repair",
         "replaced_file",

@@ -59,6 +59,7 @@ def test_these_are_the_commands() -> None:
         "mirror run",
         "mirror status",
         "migrate new",
+        "migrate amend",
         "migrate check",
         "migrate up",
         "migrate status",

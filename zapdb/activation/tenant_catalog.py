@@ -365,11 +365,12 @@ def _load_tenant_catalog(
             raise UnknownName("the tenant was removed", tenant=tenant)
         if known.is_as(version, chain_state):
             return known
-    stored, stored_chain = _open_chain(connection, chain_state, known)
+    keeping = chain_state.keeping
+    stored, stored_chain = _open_chain(connection, chain_state, keeping, known)
     if _is_due(connection, row, chain_state):
         if not stored.is_read:
             stored.read(connection)  # the tenant follows from where the lines part
-        chain = _open_own_line(connection, row, chain_state, known)
+        chain = _open_own_line(connection, row, keeping, known)
         schema = chain.schema_at(position)
     else:
         chain = stored_chain
@@ -400,7 +401,7 @@ def _load_tenant_catalog(
         )
     zones = load_zones(connection) if known is None else known.zones
     lines = None
-    if known is not None and known.lines.kept == chain_state.keeping:
+    if known is not None and known.lines.kept == keeping:
         lines = known.lines
     return TenantCatalog(
         tenant,
@@ -412,7 +413,7 @@ def _load_tenant_catalog(
         stored,
         stored_chain,
         chain,
-        StoredLines(connection.storage, chain_state) if lines is None else lines,
+        StoredLines(connection.storage, keeping) if lines is None else lines,
         tables,
         zones,
     )
@@ -456,20 +457,23 @@ def _find_tenant(found: LoadedRows, version: Any, tenant: int) -> Tenant:
 
 
 def _open_chain(
-    connection: Connection, state: ChainState, known: TenantCatalog | None
+    connection: Connection,
+    state: ChainState,
+    keeping: frozenset[int],
+    known: TenantCatalog | None,
 ) -> tuple[StoredMigrations, StoredChain]:
     """Return the stored migrations and their chain, which are read when they are needed; migrations
     in `known` are not read again."""
     if known is None or not isinstance(known.stored_chain, StoredChain):
         stored = StoredMigrations(connection.storage, state)
-        return stored, StoredChain(stored, state.stored_end, None, state.keeping)
+        return stored, StoredChain(stored, state.stored_end, None, keeping)
     if known.chain_state.newest_id == state.newest_id:
         if known.chain_state.reapplied == state.reapplied:
             return known.stored, known.stored_chain
         stored = known.stored
     else:
         stored = StoredMigrations(connection.storage, state, known.stored)
-    return stored, StoredChain(stored, state.stored_end, known.stored_chain, state.keeping)
+    return stored, StoredChain(stored, state.stored_end, known.stored_chain, keeping)
 
 
 def _is_due(connection: Connection, row: Tenant, state: ChainState) -> bool:
@@ -489,13 +493,13 @@ def _is_due(connection: Connection, row: Tenant, state: ChainState) -> bool:
 
 
 def _open_own_line(
-    connection: Connection, row: Tenant, state: ChainState, known: TenantCatalog | None
+    connection: Connection, row: Tenant, keeping: frozenset[int], known: TenantCatalog | None
 ) -> StoredChain:
     if known is not None and known.migration == row.migration and known.is_due:
         assert isinstance(known.chain, StoredChain)
-        if known.chain_state.keeping == state.keeping:
+        if known.lines.kept == keeping:
             return known.chain
-    return open_line(connection, ChainPlace(row.position, row.migration), state.keeping)
+    return open_line(connection, ChainPlace(row.position, row.migration), keeping)
 
 
 def _load_schema(connection: Connection, row: Tenant, chain: StoredChain) -> Schema:

@@ -248,8 +248,9 @@ class StoredLines:
     """The lines that lead to stored migrations, rolled back ones included: each is read once, when
     something asks for it. Ids are identities, so a line never becomes another one."""
 
-    def __init__(self, storage: Storage, state: ChainState) -> None:
-        self._storage, self.kept = storage, state.keeping
+    def __init__(self, storage: Storage, kept: frozenset[int]) -> None:
+        """`kept` are the ids of those that keep values."""
+        self._storage, self.kept = storage, kept
         self._lines = Memo[int, Chain](COMPILED_MAX)
         self.programs = Memo[Hashable, Conversion](COMPILED_MAX)
         """Programs from migrations that were rolled back."""
@@ -366,7 +367,9 @@ class CounterAllocator(NumberAllocator):
         self.connection = connection
         self._expected = {kind: len(numbers) for kind, numbers in expected.items()}
         self._drawn: dict[str, Iterator[int]] = {}
-        self._taken = {kind: iter(numbers) for kind, numbers in taken.items()}
+        self._taken: dict[str, Iterator[int | None]] = {}
+        for taken_kind in taken:
+            self._taken[taken_kind] = iter(taken[taken_kind])
 
     def allocate(self, kind: Any) -> int:
         number = next(self._taken[kind], None) if kind in self._taken else None
