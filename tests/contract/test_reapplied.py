@@ -216,6 +216,29 @@ def test_a_tenant_that_has_yet_to_come_to_it(workspace: Workspace, old: Database
     assert is_settled(workspace)
 
 
+def test_a_tenant_that_is_due_at_another_one(workspace: Workspace, old: Database) -> None:
+    """It has the number of the one that is applied again, and has yet to come to it."""
+    old.admin.create_tenant("acme")
+    acme = old.for_tenant("acme")
+    acme.table("items").insert(id=1, title="a", size=1)
+    color = workspace.write(2, ADD_COLOR)
+    text = color.read_text()
+    new = workspace.open()
+    there = new.for_tenant("acme")
+    rollback.roll_back(workspace.connect())
+    workspace.write(2, ADD_WEIGHT)
+    workspace.open().for_tenant("acme").close()
+    leave_tenants_due(workspace)
+    color.write_text(text)
+    up(workspace)
+    assert not is_settled(workspace)
+    there.table("items").update(1, color="blue")
+    assert values(there, "color") == {1: "blue"}
+    assert "color" not in contents(acme)[1]
+    rollback.roll_back(workspace.connect(), 2)
+    assert values(acme, "color") == {1: "blue"}
+
+
 def test_a_due_tenant_reads_what_came_back(workspace: Workspace, old: Database) -> None:
     """It has values in the archive when the migration is rolled back again."""
     workspace.write(2, ADD_COLOR)
