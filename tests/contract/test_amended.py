@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,16 @@ import zapdb
 from tests.cli.program import Result, run_here
 from tests.contract.tables import ITEMS
 from tests.contract.test_kept_migrations import contents, values
-from tests.support import Workspace
-from zapdb.activation import rollback
+from tests.support import WAYS, Faults, Way, Workspace, error_of
+from zapdb.activation import load_tenant_catalog, rollback
+from zapdb.activation.amending import amend as amend_migration
+from zapdb.activation.amending import find_amendment
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
+from zapdb.errors import UsageError
+from zapdb.migrations import list_files
 from zapdb.records import asdict
+from zapdb.storage import TransactionMode
 
 COLOR = "add_field: {table: items, field: {name: color, type: string}, fill: {value: red}}"
 WEIGHT = "add_field: {table: items, field: {name: weight, type: integer}, fill: {value: 7}}"
@@ -221,6 +229,44 @@ def test_its_past(workspace: Workspace, old: Database, tmp_path: Path) -> None:
         past = {one.id: asdict(one) for one in old.at(moment).table("items").scan()}
         assert past == state
     assert not old.history.verify(sample=3).problems
+
+
+@pytest.mark.long_on("postgresql")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
+def test_a_fault_at_each_statement(
+    workspace: Workspace, old: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Either text is there, and never none."""
+    workspace.write(2, COLOR, TWICE)
+    server = workspace.open()
+    server.table("items").update(1, color="blue")
+    workspace.write(2, COLOR, WEIGHT)
+    files = list_files(workspace.directory)
+    expected = {0: "red", 1: "blue", 2: "red"}
+    storage, struck = workspace.connect(), list[str]()
+    faults = Faults(workspace, storage, way, lasting=False)
+    faults.install(monkeypatch)
+
+    def run() -> None:
+        with storage.transaction(TransactionMode.READ) as connection:
+            catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
+        with suppress(UsageError):  # it is amended
+            amend_migration(storage, DEFAULT_TENANT, find_amendment(catalog, files))
+
+    for call in itertools.count(1):
+        faults.arm(call)
+        error = error_of(run)
+        if error is None:
+            break
+        struck.append(faults.struck[0])
+        workspace.execute("DELETE FROM zapdb_leases WHERE substr(name, 1, 8) = 'catalog/'")
+        assert values(server, "color") == values(old, "color") == expected
+    faults.arm(0)
+    assert len(struck) > 20
+    rollback.lead_due_tenants(storage)
+    assert values(old, "weight") == {0: 7, 1: 7, 2: 7}
+    assert values(old, "color") == values(server, "color") == expected
 
 
 def test_it_is_asked_and_told(workspace: Workspace, old: Database) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.cli.program import run_here
 from tests.contract.rollbacks import leave_tenants_due
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.contract.test_kept_migrations import LENGTH, contents, keep, up, values
-from tests.support import Workspace
+from tests.support import WAYS, Faults, Way, Workspace, error_of
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
@@ -411,6 +412,38 @@ def test_a_history_that_comes_late_has_a_gap(
     past = {one.id: asdict(one) for one in old.at(old.change_log.end()).table("items").scan()}
     assert past == contents(old)
     assert past[1]["length"] == 100
+
+
+@pytest.mark.long_on("postgresql")
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.on_each_engine
+def test_a_fault_at_each_statement(
+    workspace: Workspace, old: Database, way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everything is as it was, and nothing is in the way of trying again."""
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    expected = {0: "red", 1: "blue", 2: "red"}
+    storage, struck = workspace.connect(), list[str]()
+    faults = Faults(workspace, storage, way, lasting=False)
+    faults.install(monkeypatch)
+    choice = MigrationChoice(again=True)
+    for call in itertools.count(1):
+        faults.arm(call)
+        error = error_of(lambda: migrate_up(storage, DEFAULT_TENANT, workspace.directory, choice))
+        if error is None:
+            break
+        struck.append(faults.struck[0])
+        workspace.execute("DELETE FROM zapdb_leases WHERE substr(name, 1, 8) = 'catalog/'")
+        assert values(new, "color") == expected
+    faults.arm(0)
+    assert len(struck) > 20
+    assert values(old, "color") == values(new, "color") == expected
+    old.admin.run_jobs()
+    assert is_settled(workspace)
 
 
 def test_processes_that_are_not_let_in(workspace: Workspace, old: Database) -> None:
