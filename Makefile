@@ -61,10 +61,11 @@ fuzz: setup ## fuzz what reads stored bytes; SECONDS_EACH=60 may be changed
 sanitized: setup ## the accelerator under AddressSanitizer and UBSan; SECONDS_EACH=60 may be changed
 	$(python) -m tests.native.sanitized $(SECONDS_EACH)
 
-soak: setup ## a history store (HISTORY_SECONDS=1800), rolling deployments and a web service with deaths (SOAK_SECONDS=600), on each engine
+soak: setup ## a history store (HISTORY_SECONDS=1800), rolling deployments, a web service with deaths, migrations that come and go (SOAK_SECONDS=600), on each engine
 	ZAPDB_HISTORY_SOAK_SECONDS=$(HISTORY_SECONDS) ZAPDB_SOAK_SECONDS=$(SOAK_SECONDS) \
 	  $(python) -m pytest --long -s tests/contract/test_history_soak.py tests/contract/test_rolling.py \
-	  tests/contract/test_linearizable.py tests/contract/test_web_soak.py -k "not pure and not postgresql15"
+	  tests/contract/test_linearizable.py tests/contract/test_web_soak.py \
+	  tests/contract/test_rollback_under_load.py -k "not pure and not postgresql15"
 
 crash: setup ## kill drivers, executors, workers, backends and mirrors at random points; CRASH_SECONDS=600 on each engine
 	ZAPDB_CRASH_SECONDS=$(CRASH_SECONDS) $(python) -m pytest --long -s tests/crash

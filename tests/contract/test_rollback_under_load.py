@@ -3,18 +3,21 @@ or made."""
 
 from __future__ import annotations
 
+import os
 import random
 import threading
+import time
 from typing import Any
 
 import pytest
 
 import zapdb
 from tests import forms
-from tests.support import Workspace, finish
+from tests.support import Workspace, finish, wait_until
 from zapdb.activation.rollback import roll_back
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
+from zapdb.storage import Storage
 
 ACCOUNTS = """\
 create_table: {table: accounts, key: [id], fields: [
@@ -34,9 +37,21 @@ MIGRATIONS = (
         " reversibility: lossy, because: there are no cents}"
     ],
     ["rename_field: {table: accounts, field: balance, to: money}"],
+    [
+        "add_field: {table: accounts, field: {name: place, type: string},"
+        " fill: {expression: \"join('', branch, '!')\"}}"
+    ],
+    ["add_check: {table: accounts, check: numbered, expression: id >= 0}"],
+    ["rename_field: {table: accounts, field: branch, to: office}"],
+    [
+        "create_index: {table: accounts, index: by_office, fields: [{field: office}, {field: id}],"
+        " unique: true}"
+    ],
+    ["add_field: {table: accounts, field: {name: visits, type: integer, default: 0}}"],
 )
 COUNT, EACH = 40, 1_000
-ROUNDS = 10 if forms.is_long else 3
+ROUNDS = 10 if forms.is_long else 1
+SOAK_SECONDS = float(os.environ.get("ZAPDB_SOAK_SECONDS", "0"))
 
 
 def transfer(tx: Any, chance: random.Random) -> None:
@@ -50,58 +65,90 @@ def transfer(tx: Any, chance: random.Random) -> None:
         accounts.update(key, **{name: getattr(found, name) + change})
 
 
+class Bank:
+    """Writers of all versions, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.errors = list[BaseException]()
+        self.done = 0
+        self._writers = list[tuple[threading.Thread, threading.Event]]()
+
+    def begin(self, db: zapdb.Database) -> threading.Event:
+        """Let a process write; returns what ends that."""
+        ended = threading.Event()
+        writer = threading.Thread(target=self._write, args=(len(self._writers), db, ended))
+        self._writers.append((writer, ended))
+        writer.start()
+        return ended
+
+    def _write(self, seed: int, db: zapdb.Database, ended: threading.Event) -> None:
+        chance = random.Random(seed)
+        try:
+            while not ended.is_set():
+                db.run(lambda tx: transfer(tx, chance))
+                self.done += 1
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            db._storage.release_connection()
+
+    def await_some(self) -> None:
+        before = self.done
+        wait_until(lambda: self.done >= before + 10 or bool(self.errors))
+
+    def end_one(self, ended: threading.Event) -> None:
+        ended.set()
+        for writer, its in self._writers:
+            if its is ended:
+                finish(writer)
+
+    def end(self) -> None:
+        for _, ended in self._writers:
+            self.end_one(ended)
+
+
 @pytest.mark.on_each_engine
-def test_writers_of_old_files_and_of_none_go_on_while_migrations_come_and_go(
-    workspace: Workspace,
-) -> None:
+def test_writers_of_all_versions_go_on_while_migrations_come_and_go(workspace: Workspace) -> None:
+    """Those of old files, of none, and of the newest ones, which are rolled back and applied
+    again under them."""
     workspace.write(1, ACCOUNTS)
     old = workspace.open()
     old.table("accounts").insert_many(
         {"id": at, "owner": f"owner {at}", "balance": EACH} for at in range(COUNT)
     )
-    follower = workspace.follow()
-    errors, ended, done = list[BaseException](), threading.Event(), [0, 0, 0]
-
-    def write(place: int, db: zapdb.Database) -> None:
-        chance = random.Random(place)
-        try:
-            while not ended.is_set():
-                db.run(lambda tx: transfer(tx, chance))
-                done[place] += 1
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            db._storage.release_connection()
-
-    writers = [
-        threading.Thread(target=write, args=(place, db))
-        for place, db in enumerate((old, old, follower))
-    ]
-    storage, moved = workspace.connect(), 0
-    for writer in writers:
-        writer.start()
+    follower, storage, bank = workspace.follow(), workspace.connect(), Bank()
+    for db in (old, old, follower):
+        bank.begin(db)
+    deadline, turn = time.monotonic() + SOAK_SECONDS, 0
+    chance = random.Random(11)
     try:
-        for turn in range(ROUNDS):
+        while turn < ROUNDS or time.monotonic() < deadline:
             for number, changes in enumerate(MIGRATIONS, 2):
                 workspace.write(number, *changes)
-                again = MigrationChoice(again=True)
-                migrate_up(storage, DEFAULT_TENANT, workspace.directory, again)
+                up(storage, workspace)
                 if number % 2 == turn % 2:
                     follower.admin.run_jobs()
-            before = sum(done)
-            moved += len(roll_back(storage, to=1 if turn % 2 else 4).migrations)
-            if not turn % 2:
-                moved += len(roll_back(storage, to=1).migrations)
+            newest = workspace.open()
+            ended = bank.begin(newest)
+            bank.await_some()
+            for to in chance.sample(range(1, 1 + len(MIGRATIONS)), 2):
+                roll_back(storage, to=to)
+                bank.await_some()
+                if chance.random() < 0.5:
+                    follower.admin.run_jobs()
+                up(storage, workspace)  # again, with what was kept
+                bank.await_some()
+            roll_back(storage, to=1)
+            bank.await_some()
+            bank.end_one(ended)
+            newest.close()
             for number in range(2, 2 + len(MIGRATIONS)):
                 workspace.remove(number)
-            while sum(done) < before + 10 and not errors:
-                ended.wait(0.01)
+            assert bank.errors == []
+            turn += 1
     finally:
-        ended.set()
-        for writer in writers:
-            finish(writer)
-    assert errors == []
-    assert moved == ROUNDS * len(MIGRATIONS)
+        bank.end()
+    assert bank.errors == []
     for db in (old, follower):
         found = db.table("accounts").all()
         assert sum(account.balance for account in found) == COUNT * EACH
@@ -109,3 +156,7 @@ def test_writers_of_old_files_and_of_none_go_on_while_migrations_come_and_go(
     follower.admin.run_jobs()
     assert sum(a.balance for a in follower.table("accounts").scan()) == COUNT * EACH
     assert all(report.problems == () for report in follower.admin.verify())
+
+
+def up(storage: Storage, workspace: Workspace) -> None:
+    migrate_up(storage, DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True))
