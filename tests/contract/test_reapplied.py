@@ -10,25 +10,30 @@ import pytest
 
 import zapdb
 from tests.cli.program import run_here
-from tests.contract.rollbacks import leave_tenants_due
+from tests.contract.mirrors import Place
+from tests.contract.mirrors import check as check_mirror
+from tests.contract.mirrors import keep as mirror
+from tests.contract.mirrors import place as place
+from tests.contract.rollbacks import Stopped, leave_tenants_due
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.contract.test_kept_migrations import LENGTH, contents, keep, up, values
-from tests.support import WAYS, Faults, Way, Workspace, error_of
+from tests.support import WAYS, Faults, Way, Workspace, count_statements, error_of
 from zapdb.activation import rollback
+from zapdb.activation import up as up_module
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.database import Database
 from zapdb.errors import (
     ConcurrencyError,
+    HistoryBehind,
     HistoryGap,
     PendingMigrations,
     ServedSchemaUnavailable,
     UniqueViolation,
     UsageError,
 )
-from zapdb.jobs.archive_pruning import forget_migrations
+from zapdb.jobs.archive_pruning import forget_migrations, settle
 from zapdb.records import asdict
 
 
@@ -53,6 +58,7 @@ def is_settled(workspace: Workspace) -> bool:
     """Whether nothing is left of what was kept."""
     storage = workspace.connect()
     forget_migrations(storage)
+    settle(storage)
     state = read_chain_state(storage.connection())
     rows = workspace.execute("SELECT count(*) FROM zapdb_archives")
     return not (state.reapplied or state.forgotten) and rows == [(0,)]
@@ -122,7 +128,7 @@ def test_pipelines_do_not_take_it_back(workspace: Workspace, old: Database) -> N
     assert "applied 0002_test" in done.out
     assert values(old, "color")[1] == "blue"
     assert "rolled back" not in run_here(["migrate", "status", *options]).out
-    assert "rolled back" not in run_here(["cluster", "status", "-d", workspace.address]).out
+    assert "rolled back" not in run_here(["cluster", "nodes", "-d", workspace.address]).out
     new.table("items").update(1, color="green")
 
 
@@ -286,9 +292,9 @@ def test_a_table_comes_back_empty(
     with monkeypatch.context() as patched:
         patched.setattr(rollback, "sweep_retired", lambda _: None)
         rollback.roll_back(workspace.connect())
-    with pytest.raises(ConcurrencyError, match="are still being deleted"):
-        up(workspace)
-    sweep_retired(workspace.connect())
+        patched.setattr(up_module, "sweep_retired", lambda _: None)
+        with pytest.raises(ConcurrencyError, match="are still being deleted"):
+            up(workspace)
     up(workspace)
     with workspace.open() as new:
         assert new.table("others").count() == 0
@@ -440,10 +446,201 @@ def test_a_fault_at_each_statement(
         workspace.execute("DELETE FROM zapdb_leases WHERE substr(name, 1, 8) = 'catalog/'")
         assert values(new, "color") == expected
     faults.arm(0)
-    assert len(struck) > 20
+    assert len(struck) > 15
     assert values(old, "color") == values(new, "color") == expected
     old.admin.run_jobs()
     assert is_settled(workspace)
+
+
+OTHERS = "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
+OTHERS_X = "add_field: {table: others, field: {name: x, type: string, default: none}}"
+
+
+def rolled_back_with_blue(workspace: Workspace, old: Database) -> Database:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    old.admin.run_jobs()
+    return new
+
+
+def settled(workspace: Workspace, old: Database) -> None:
+    old.admin.run_jobs()
+    assert is_settled(workspace)
+
+
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_a_mirror_that_comes_when_all_is_swept(
+    workspace: Workspace, old: Database, place: Place
+) -> None:
+    old.admin.set_setting("change_log", "on")
+    rolled_back_with_blue(workspace, old)
+    mirror(workspace.follow(), place)
+    up(workspace)
+    settled(workspace, old)
+    db = workspace.follow()
+    mirror(db, place)
+    check_mirror(db, place)
+
+
+def test_a_past_that_is_read_when_all_is_swept(
+    workspace: Workspace, old: Database, tmp_path: Path
+) -> None:
+    old.admin.set_setting("change_log", "on")
+    old.history.start(tmp_path / "past")
+    rolled_back_with_blue(workspace, old)
+    old.history.flush()
+    up(workspace)
+    settled(workspace, old)
+    moment, state = old.change_log.end(), contents(old)
+    workspace.write(3, ADD_WEIGHT)
+    up(workspace)
+    try:
+        past = {one.id: asdict(one) for one in old.at(moment).table("items").scan()}
+    except (HistoryBehind, HistoryGap):
+        return
+    assert past == state
+
+
+def test_a_past_by_the_schema_of_now(workspace: Workspace, old: Database) -> None:
+    """It is refused, whatever is swept: the values that came back are none of then."""
+    old.admin.set_setting("change_log", "on")
+    old.history.start(workspace.directory.parent / "past")
+    rolled_back_with_blue(workspace, old)
+    old.history.flush()
+    moment = old.change_log.end()
+    up(workspace)
+    old.history.flush()
+    answers = list[object]()
+    for _ in range(2):
+        db = workspace.open()
+        try:
+            found = db.at(moment).table("items", schema="now").scan()
+            answers.append({one.id: one.color for one in found})
+        except UsageError as error:
+            answers.append(type(error))
+        settled(workspace, old)
+    assert answers == [UsageError, UsageError]
+
+
+def test_a_new_record_gets_no_value_of_a_discarded_one(workspace: Workspace, old: Database) -> None:
+    keep(workspace)
+    workspace.write(2, OTHERS)
+    workspace.write(3, OTHERS_X)
+    with workspace.open() as new:
+        new.table("others").insert(id=1, x="secret")
+    rollback.roll_back(workspace.connect(), 2)
+    old.admin.run_jobs()
+    rollback.roll_back(workspace.connect(), 1)
+    again = MigrationChoice(to=2, again=True)
+    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, again)
+    with workspace.open(serve_as=2, apply="never") as two:
+        two.table("others").insert(id=1)
+    up(workspace)
+    with workspace.open() as new:
+        assert new.table("others").get(1).x == "none"
+
+
+def test_what_is_kept_of_a_discarded_table_goes_with_it(
+    workspace: Workspace, old: Database
+) -> None:
+    keep(workspace)
+    workspace.write(2, OTHERS)
+    workspace.write(3, OTHERS_X)
+    with workspace.open() as new:
+        new.table("others").insert(id=1, x="secret")
+    rollback.roll_back(workspace.connect(), 2)
+    old.admin.run_jobs()
+    rollback.roll_back(workspace.connect(), 1)
+    assert old.admin.forget_rolled_back() == 2
+    zapdb.open(workspace.address).close()
+    settled(workspace, old)
+
+
+def test_a_due_tenant_keeps_its_table(workspace: Workspace, old: Database) -> None:
+    keep(workspace)
+    old.admin.create_tenant("acme")
+    workspace.write(2, OTHERS)
+    with workspace.open() as new:
+        new.table("others").insert(id=1)
+        new.for_tenant("acme").table("others").insert(id=1)
+    leave_tenants_due(workspace)
+    up(workspace)
+    with workspace.open() as new:
+        assert new.for_tenant("acme").table("others").count() == 1
+        assert new.table("others").count() == 1
+
+
+def test_a_sweep_that_was_killed_is_made_up_for(
+    workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(_: object) -> None:
+        raise Stopped
+
+    keep(workspace)
+    workspace.write(2, OTHERS)
+    with workspace.open() as new:
+        new.table("others").insert(id=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(rollback, "sweep_retired", stop)
+        with pytest.raises(Stopped):
+            rollback.roll_back(workspace.connect())
+    up(workspace)
+    with workspace.open() as new:
+        assert new.table("others").count() == 0
+
+
+def test_nobody_goes_on_archiving_what_was_forgotten(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    other = zapdb.open(workspace.address)
+    workspace._opened.append(other)
+    other.table("items").insert(id=9, title="y")  # it has heard of the rollback
+    new.close()
+    forget_migrations(workspace.connect(), now=True)
+    other.table("items").update(1, title="y")
+    with zapdb.open(workspace.address) as third:
+        third.table("items").delete(1)
+        assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
+        assert not [report for report in third.admin.verify() if report.problems]
+
+
+def test_a_new_tenant_has_nothing_that_was_kept(workspace: Workspace, old: Database) -> None:
+    rolled_back_with_blue(workspace, old)
+    up(workspace)
+    old.admin.create_tenant("late")
+    settled(workspace, old)
+
+
+def test_settling_costs_the_same_with_many_tenants(
+    workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(12):
+        old.admin.create_tenant(f"t{number}")
+    rolled_back_with_blue(workspace, old)
+    up(workspace)
+    storage = workspace.connect()
+    sent = count_statements(monkeypatch, storage)
+    settle(storage)
+    assert sent() < 12
+
+
+def test_a_reader_of_a_tenant_that_has_yet_to_come_to_it(
+    workspace: Workspace, old: Database
+) -> None:
+    keep(workspace)
+    old.admin.create_tenant("acme")
+    workspace.write(2, OTHERS)
+    with workspace.open() as new:
+        new.for_tenant("acme")
+    rollback.roll_back(workspace.connect())
+    old.admin.set_setting("schema_changes", "refuse", tenant="acme")
+    up(workspace)
+    with pytest.raises(PendingMigrations):
+        workspace.open(tenant="acme", apply="never", read_only=True)
 
 
 def test_processes_that_are_not_let_in(workspace: Workspace, old: Database) -> None:

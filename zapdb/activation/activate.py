@@ -63,9 +63,9 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
     parting = find_parting(source, end)
     is_back = parting < catalog.position
     state = catalog.chain_state
-    is_again = bool(state.kept or state.reapplied) and any(
-        migration.keeps_values for migration in end.after(parting)
-    )
+    # A tenant that has yet to come to where it was rolled back has no values that were kept.
+    first = end.after(parting)[:1] if state.kept or state.reapplied else ()
+    is_again = bool(first) and first[0].keeps_values
     way = _Way(catalog.tenant, source, end, is_back, is_again, ChainPlace.on(chain, target))
     before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(target)
     changed = list[str]()

@@ -46,6 +46,7 @@ from zapdb.limits import CHAIN_LEASE_SECONDS, ROLLBACK_WAIT_SECONDS
 from zapdb.logs import log_event
 from zapdb.migrations import Chain, Migration
 from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.statements import raise_catalog_version
 
 logger = logging.getLogger("zapdb.migrations")
 
@@ -283,6 +284,7 @@ def forget(
         left = tuple(one for one in state.kept if one[1] not in ids)
         forgotten = (*state.forgotten, *((one.number, one.id) for one in gone))
         rows.put(connection, structs.replace(state, kept=left, forgotten=forgotten))
+        raise_catalog_version(connection)  # nobody archives such values from now on
     for kept in gone:
         log_event(
             logger,

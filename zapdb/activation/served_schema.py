@@ -50,14 +50,18 @@ def served_names(catalog: TenantCatalog, served: ChainPlace | None) -> tuple[str
 def require_active(catalog: TenantCatalog, served: ChainPlace) -> None:
     """Raise `PendingMigrations` if a process that can't migrate the tenant would have to."""
     if catalog.position < served.position and sees_active(catalog, served):
-        raise PendingMigrations(
-            "the files contain a migration that is not active for this tenant, and a "
-            "read-only process cannot activate it",
-            files_end=served.position,
-            position=catalog.position,
-            hint="run `zapdb migrate up`, or open the database once without read_only; "
-            "serve_as=N serves the schema of an earlier file",
-        )
+        raise _not_active(catalog, served)
+
+
+def _not_active(catalog: TenantCatalog, served: ChainPlace) -> PendingMigrations:
+    return PendingMigrations(
+        "the files contain a migration that is not active for this tenant, and a "
+        "read-only process cannot activate it",
+        files_end=served.position,
+        position=catalog.position,
+        hint="run `zapdb migrate up`, or open the database once without read_only; "
+        "serve_as=N serves the schema of an earlier file",
+    )
 
 
 def require_same_line(catalog: TenantCatalog, served_position: int) -> None:
@@ -152,12 +156,14 @@ def require_served(catalog: TenantCatalog, served: ChainPlace, window: str) -> N
     for table in catalog.schema_at(served):
         if all(descriptor.schema.number != table.number for descriptor in catalog.tables.values()):
             if parting < served.position and not _has_table(catalog, parting, table):
+                if ChainPlace.on(catalog.stored_chain, served.position) == served:
+                    raise _not_active(catalog, served)  # applied again, for others so far
                 raise ServedSchemaUnavailable(
                     "the migration that makes a table of these files was rolled back",
                     files_end=served.position,
                     table=table.name,
                     hint="open the database with the files up to the active migration, or apply "
-                    "the rolled-back ones again with `zapdb migrate up`",
+                    "the rolled-back ones again with `zapdb migrate up --again`",
                 )
             dropped = next(
                 m

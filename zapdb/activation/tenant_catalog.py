@@ -90,10 +90,17 @@ class TableDescriptor:
     """Whether changes of its records are kept in the change log."""
     current: CurrentRevisions = field(default=CurrentRevisions(0), hash=False)
     """The revisions whose records have the present layout: they are not stale."""
+    reapplied: Mapping[int, object] = field(default_factory=dict, hash=False)
+    """The revisions with which a migration was active again that was kept: records of before got
+    values then that no conversion makes."""
 
     def __repr__(self) -> str:
         indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
         return f"<table {self.schema.name!r}: revision {self.revision}{indexes}>"
+
+    def is_reapplied_between(self, revision: int, later: int | None = None) -> bool:
+        """Whether values that no conversion makes came back behind a revision, up to another."""
+        return any(revision < at and (later is None or at <= later) for at in self.reapplied)
 
     def has_layout_of(self, revision: int) -> bool:
         """Whether records of a revision are known to have the present layout."""
@@ -398,6 +405,7 @@ def _load_tenant_catalog(
             _constraint_descriptors(tenant, table, constraints),
             recorded.records(table.number),
             CurrentRevisions(last.first_layout_revision, others.get(table.number, ())),
+            MadeWhenRead(partial(log.find_reapplied, table.number)),
         )
     zones = load_zones(connection) if known is None else known.zones
     lines = None
@@ -518,6 +526,10 @@ class RevisionLog:
 
     def find_origins(self, table: int) -> dict[int, ChainPlace]:
         return {entry.revision: entry.place for entry in self._entries.get(table, [])}
+
+    def find_reapplied(self, table: int) -> dict[int, object]:
+        entries = self._entries.get(table, [])
+        return {entry.revision: None for entry in entries if entry.event == "reapply"}
 
     def find_layouts(self, table: int) -> dict[int, int]:
         return {e.revision: e.first_layout_revision for e in self._entries.get(table, [])}

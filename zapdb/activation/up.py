@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from zapdb.catalog.cluster.nodes import BlockedActivation, find_reachable_positi
 from zapdb.catalog.retired_tables import sweep_retired
 from zapdb.catalog.row_kinds import Tenant
 from zapdb.catalog.stored_migrations import (
+    ChainPlace,
     CounterAllocator,
     list_rolled_back,
     move_end_forward,
@@ -50,6 +51,7 @@ from zapdb.errors import (
 from zapdb.limits import ACTIVATION, CATALOG, CHAIN_LEASE_SECONDS, TENANT_WORKERS
 from zapdb.logs import log_event
 from zapdb.migrations import (
+    Chain,
     Migration,
     MigrationFile,
     NumberAllocator,
@@ -61,6 +63,7 @@ from zapdb.migrations import (
 from zapdb.migrations.prove import require_proven
 from zapdb.storage import Connection, Storage, TransactionMode
 from zapdb.storage.retries import retry
+from zapdb.storage.statements import raise_catalog_version
 
 logger = logging.getLogger("zapdb.migrations")
 
@@ -167,15 +170,26 @@ def apply_files(
         require_level(storage, level_of(added))
         for migration in checked.migrations:
             warm_dataset_fingerprints(migration.after)
+        name = tenant_lease(tenant)
+        hold_tenant = partial(leases.hold_lease, storage, name, owner, CHAIN_LEASE_SECONDS, wait)
+        line = _find_kept_line(catalog, added) if catalog.chain_state.kept else chain
+        if line is not chain:  # before a tenant that is due follows the rollback of these
+            with hold_tenant() as mine:
+                again = _apply_again(storage, tenant, (lease, mine), line, catalog)
+            yield from again
+            parsed, added = parsed[len(again) :], added[len(again) :]
+            is_any, is_left = True, not again[-1].active
+            chain = line
+            with storage.transaction(TransactionMode.READ) as connection:
+                catalog = load_tenant_catalog(connection, tenant, catalog)
         target = chain.end if choice.to is None else min(choice.to, chain.end)
-        if catalog.is_due or catalog.position < target:
+        if (catalog.is_due or catalog.position < target) and not is_left:
             done, blocked = catch_up(storage, tenant, to=target)
             yield from done
-            is_any = bool(done)
-        name = tenant_lease(tenant)
-        with leases.hold_lease(storage, name, owner, CHAIN_LEASE_SECONDS, wait) as mine:
+            is_any = is_any or bool(done)
+        with hold_tenant() as mine:
             for one, provisional in zip(parsed, added, strict=True):
-                task = _Application(provisional, one, (lease, mine), catalog)
+                task = _Application(one, provisional.drawn, (lease, mine), catalog)
                 applied, catalog = _apply(storage, tenant, task)
                 is_any, is_left = True, is_left or not applied.active
                 yield applied
@@ -240,11 +254,11 @@ def require_none_rolled_back(
 
 @dataclass(frozen=True, slots=True)
 class _Application:
-    """A migration to apply, as it was checked and as it is written, the leases that it needs, and a
-    catalog that was loaded before."""
+    """A migration to apply, the numbers that it drew when it was checked, the leases that it needs,
+    and a catalog that was loaded before."""
 
-    checked: Migration
     parsed: ParsedMigration
+    provisional: Mapping[str, Sequence[int]]
     leases: tuple[Lease, ...]
     known: TenantCatalog
 
@@ -253,7 +267,7 @@ def _apply(
     storage: Storage, tenant: int, task: _Application
 ) -> tuple[AppliedMigration, TenantCatalog]:
     """Store, activate and log one migration, in one transaction; returns also the catalog before
-    it, of which the next one reads what is new. One that was rolled back and is kept is stored."""
+    it, of which the next one reads what is new."""
     catalog = task.known
     if not is_catalog_unchanged(storage.connection(), catalog):  # else it is loaded under the gate
         with storage.transaction(TransactionMode.READ) as connection:
@@ -264,19 +278,11 @@ def _apply(
         leases.check(connection, *task.leases)
         require_schema_changes_allowed(connection, tenant, also_of_chain=True)
         catalog = load_tenant_catalog(connection, tenant, catalog)
-        chain = catalog.stored_chain
-        kept = None
-        if catalog.chain_state.kept:
-            kept = catalog.find_kept_behind(chain, task.checked.digest)
-        if kept is None:
-            before = chain.schema_at(chain.end)
-            numbers = CounterAllocator(connection, task.checked.drawn)
-            resolved = resolve(task.parsed, before, numbers)
-            migration = store(connection, resolved, task.parsed.source.raw)
-        else:
-            migration = kept.at(kept.end)
-            reapply(connection, migration)
-        chain = chain.with_migration(migration)
+        before = catalog.stored_chain.schema_at(catalog.stored_chain.end)
+        numbers = CounterAllocator(connection, task.provisional)
+        resolved = resolve(task.parsed, before, numbers)
+        migration = store(connection, resolved, task.parsed.source.raw)
+        chain = catalog.stored_chain.with_migration(migration)
         reachable, _ = find_reachable_position(
             connection, chain, catalog.find_parting(chain), migration.number
         )
@@ -289,10 +295,60 @@ def _apply(
     return applied, catalog
 
 
+def _find_kept_line(catalog: TenantCatalog, added: Sequence[Migration]) -> Chain:
+    """The chain with the migrations behind its end with which those that are to be added begin, and
+    that were rolled back and are kept."""
+    line = catalog.stored_chain
+    for migration in added:
+        kept = catalog.find_kept_behind(line, migration.digest)
+        if kept is None:
+            break
+        line = kept
+    return line
+
+
+def _apply_again(
+    storage: Storage, tenant: int, held: tuple[Lease, ...], line: Chain, known: TenantCatalog
+) -> list[AppliedMigration]:
+    """Move the end of the chain to that of a line of kept migrations, and the tenant as far as
+    possible; in one transaction. A tenant that has yet to follow their rollback stays there."""
+    sweep_retired(storage)  # discarded records are deleted before their table comes back
+    known.read_whole()
+    started = time.perf_counter()
+    with storage.transaction(TransactionMode.DDL) as connection:
+        leases.check(connection, *held)
+        require_schema_changes_allowed(connection, tenant, also_of_chain=True)
+        catalog = load_tenant_catalog(connection, tenant, known)
+        going = line.after(catalog.stored_chain.end)
+        check_level(connection, lock=True)  # a process that opens meanwhile waits
+        for migration in going:
+            reapply(connection, migration)
+        start = catalog.find_parting(line)
+        reachable, _ = find_reachable_position(connection, line, start, line.end)
+        tables = list[str]()
+        if catalog.place != ChainPlace.on(line, reachable):
+            tables = switch(connection, catalog, line, reachable)
+        raise_catalog_version(connection, tenant)
+    seconds = time.perf_counter() - started
+    done = [
+        AppliedMigration(
+            one.number,
+            one.label,
+            tuple(tables) if one.number == reachable else (),
+            seconds / len(going),
+            one.number <= reachable,
+        )
+        for one in going
+    ]
+    for applied in done:
+        if applied.active:
+            _log(tenant, applied)
+    return done
+
+
 def reapply(connection: Connection, migration: Migration) -> None:
     """Put a migration that was rolled back on the chain again; processes whose files have it are
-    not ahead any more. In a DDL transaction."""
-    check_level(connection, lock=True)  # a process that opens meanwhile waits
+    not ahead any more. In a DDL transaction that holds the level."""
     move_end_forward(connection, migration)
     for node, _ in nodes.list_nodes(connection):
         pending = dict(node.row.pending_digests)
@@ -357,7 +413,7 @@ def _jump(
         if target <= catalog.position and not catalog.is_due:
             return None, blocked
         require_schema_changes_allowed(connection, tenant)
-    if catalog.is_due:
+    if catalog.is_due or catalog.chain_state.reapplied:
         sweep_retired(storage)  # discarded records are deleted before their table comes back
     catalog.read_whole()
     warm_dataset_fingerprints(catalog.stored_chain.schema_at(target))

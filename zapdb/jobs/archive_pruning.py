@@ -17,12 +17,13 @@ from msgspec import structs
 from zapdb.activation import TenantCatalog, load_tenant_catalog
 from zapdb.activation.activate import forget_sequences
 from zapdb.activation.rollback import forget
+from zapdb.activation.up import find_due
 from zapdb.catalog import rows
 from zapdb.catalog.retired_tables import delete_records
+from zapdb.catalog.row_kinds import ChainState
 from zapdb.catalog.schema_events import append_archive_events
 from zapdb.catalog.stored_migrations import (
     KeptMigration,
-    list_rolled_back,
     read_chain_state,
     read_line,
 )
@@ -79,34 +80,37 @@ def forget_migrations(
         if not tenant.removing:
             values += sweep_archives(storage, tenant.number)
             _forget_sequences(storage, tenant.number)
-    _settle(storage)
+    if gone:
+        settle(storage)
     return gone, values
 
 
-def _settle(storage: Storage) -> None:
+def settle(storage: Storage) -> None:
     """Let go of migrations that were kept, and were forgotten, or applied again for all tenants, if
-    no value that they made is archived."""
+    no value that they made is archived. None is from then on, so this is looked at outside of the
+    transaction that keeps others waiting."""
     with storage.transaction(TransactionMode.READ) as connection:
-        if not _list_settled(connection):
-            return
-    with storage.transaction(TransactionMode.DDL) as connection:
-        settled = _list_settled(connection)
         state = read_chain_state(connection)
-        reapplied, forgotten = (
-            tuple(one for one in some if one not in settled)
-            for some in (state.reapplied, state.forgotten)
-        )
-        rows.put(connection, structs.replace(state, reapplied=reapplied, forgotten=forgotten))
+        settled = _list_settled(connection, state)
+    if not settled:
+        return
+    with storage.transaction(TransactionMode.DDL) as connection:
+        now = read_chain_state(connection)
+        if now.newest_id == state.newest_id:
+            reapplied, forgotten = (
+                tuple(one for one in some if one not in settled)
+                for some in (now.reapplied, now.forgotten)
+            )
+            rows.put(connection, structs.replace(now, reapplied=reapplied, forgotten=forgotten))
 
 
-def _list_settled(connection: Connection) -> set[tuple[int, int]]:
-    state = read_chain_state(connection)
+def _list_settled(connection: Connection, state: ChainState) -> set[tuple[int, int]]:
     waiting = list(state.forgotten)
-    if state.reapplied:
-        tenants = [one for one in list_tenants(connection) if not one.removing]
-        are_due = any(one.migration in list_rolled_back(connection) for one in tenants)
-        position = 0 if are_due else min((one.position for one in tenants), default=0)
-        waiting += [one for one in state.reapplied if one[0] <= position]
+    if state.reapplied and not find_due(connection):
+        first = min(number for number, _ in state.reapplied)
+        # One that is farther behind has no values that were kept.
+        behind = [t.position for t in list_tenants(connection) if t.position >= first - 1 > 0]
+        waiting += [one for one in state.reapplied if one[0] <= min(behind, default=one[0])]
     return {
         (number, id)
         for number, id in waiting

@@ -14,7 +14,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
 from zapdb.control.migrations.comparing import KeptStatus, list_kept_migrations
 from zapdb.control.target import Target
-from zapdb.jobs.archive_pruning import forget_migrations
+from zapdb.jobs.archive_pruning import forget_migrations, settle
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.limits import MIGRATIONS_MAX
 
@@ -94,6 +94,7 @@ def rollback(
     last = to if plan.steps else catalog.stored_chain.end
     done = roll_back(storage, last, digests=digests, evict=evict)
     forget_migrations(storage)
+    settle(storage)
     milliseconds = round((time.perf_counter() - began) * 1000, 1)
     gone = {one.digest for one in done.migrations}
     catalog = target.catalog()

@@ -189,6 +189,9 @@ class _Values:
             return None
         if not (is_on_chain(first, chain) and is_on_chain(last, chain)):
             return None  # of a migration that was rolled back
+        between = (e for e in self._entries if earlier < e.revision <= later)
+        if any(entry.event == "reapply" for entry in between):
+            return None  # values came back that no conversion makes
         places = self._table, first.position, last.position
         plan = chain.conversion_plan(*places)
         if any(restored_in(derivation) for derivation in plan.derivations.values()):

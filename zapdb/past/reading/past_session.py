@@ -414,6 +414,13 @@ class CurrentSchemaSession(PastSession):
         """Raise `UsageError` if a migration between then and now takes what was archived, which
         depends on when it was active."""
         start = now.origins[then.revision]
+        if now.is_reapplied_between(then.revision):
+            raise UsageError(
+                "a migration was applied again since then, with values that the records of then do "
+                "not have",
+                table=then.schema.name,
+                hint=SCHEMA_HINT,
+            )
         for migration, plan in self.catalog.list_steps(then.schema.number, start):
             if any(restored_in(derivation) for derivation in plan.derivations.values()):
                 raise UsageError(

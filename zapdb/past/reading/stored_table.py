@@ -225,6 +225,8 @@ class _Programs:
         places = {} if found is None else found.origins
         way = [places[r] for r in sorted(places) if revision <= r <= then.revision]
         is_known = revision in places and then.revision in places
+        if found is not None and found.is_reapplied_between(revision, then.revision):
+            is_known = False
         if is_known and all(map(catalog.is_on_chain, way)):
             steps = [place.position for place in way]
             if not any(self._restores(number, *step) for step in pairwise(steps)):

@@ -489,10 +489,13 @@ def find_derivations(
     catalog: TenantCatalog, descriptor: TableDescriptor, revision: int
 ) -> dict[int, Derivation] | None:
     """How the fields come from those at a revision; None if a migration was rolled back since: then
-    records that were not converted have the values from before it."""
+    records that were not converted have the values from before it; or if one was applied again that
+    was kept, with values of its own."""
     origin = descriptor.origins.get(revision)
     later = (place for at, place in descriptor.origins.items() if at >= revision)
     if origin is None or not all(map(catalog.is_on_chain, later)):
+        return None
+    if descriptor.is_reapplied_between(revision):
         return None
     return dict(catalog.plan(descriptor.schema.number, origin, catalog.place).derivations)
 
