@@ -19,8 +19,8 @@ TakenNumbers = Mapping[str, Sequence[int | None]]
 
 
 class _Drawing(NamedTuple):
-    """An operation on a table that was there before, by the table's number, and the numbers of
-    fields that it drew; 0 for any other operation."""
+    """An operation on a table, by the table's number, and the numbers of fields that it drew; 0 for
+    any other operation. A table that the migration makes has a number of its own each time."""
 
     table: int
     operation: Operation
@@ -59,9 +59,7 @@ def _list_drawings(migration: Migration) -> Iterator[_Drawing]:
             table = schema.table_named(operation.table)
         schema = operation.apply(schema, numbers)
         fields = numbers.drawn.get("field", [])
-        was_there = table is not None and migration.before.table_numbered(table.number) is not None
-        place = table.number if table is not None and was_there else 0
-        yield _Drawing(place, operation, fields[drawn:])
+        yield _Drawing(0 if table is None else table.number, operation, fields[drawn:])
         drawn = len(fields)
 
 
