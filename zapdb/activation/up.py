@@ -152,24 +152,8 @@ def apply_files(
     look = _ends_when_done(storage, tenant, files, choice)
     chain_lease = leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait, look)
     with suppress(_AllDone), chain_lease as lease:
-        with storage.transaction(TransactionMode.READ) as connection:
-            check_level(connection)
-            catalog = load_tenant_catalog(connection, tenant)
-            rolled_back = rolled_back_digests(connection)
-        chain = catalog.stored_chain
-        pending = compare_files(files, catalog.stored, chain).pending
-        wanted = [file for file in pending if choice.includes(file.number)]
-        if wanted:
-            require_schema_changes_allowed(storage.connection(), tenant, also_of_chain=True)
-        # All are validated before the first is applied, and before the gate is taken.
-        parsed = [file.parse(file.read()) for file in wanted]
-        checked = resolve_all(parsed, chain, NumberAllocator.provisional())
-        added = checked.after(chain.end)
-        require_none_rolled_back(added, set() if choice.again else rolled_back)
-        require_proven(added)
-        require_level(storage, level_of(added))
-        for migration in checked.migrations:
-            warm_dataset_fingerprints(migration.after)
+        catalog, parsed, added = _check_wanted(storage, tenant, files, choice)
+        chain, last = catalog.stored_chain, added[-1].number if added else None
         name = tenant_lease(tenant)
         hold_tenant = partial(leases.hold_lease, storage, name, owner, CHAIN_LEASE_SECONDS, wait)
         line = _find_kept_line(catalog, added) if catalog.chain_state.kept else chain
@@ -194,7 +178,7 @@ def apply_files(
                 is_any, is_left = True, is_left or not applied.active
                 yield applied
     if blocked is not None or is_left:
-        target = wanted[-1].number if wanted else target
+        target = target if last is None else last
         late: list[AppliedMigration] = []
         try:
             await_activation(storage, tenant, target, wait_seconds, on_applied=late.append)
@@ -205,6 +189,31 @@ def apply_files(
         is_any = is_any or bool(late)
     if is_any:
         sweep_retired(storage)
+
+
+def _check_wanted(
+    storage: Storage, tenant: int, files: list[MigrationFile], choice: MigrationChoice
+) -> tuple[TenantCatalog, list[ParsedMigration], tuple[Migration, ...]]:
+    """Return the tenant catalog, and the chosen pending migrations, as they are written and as they
+    are resolved. All are validated before the first is applied, and before the gate is taken."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        check_level(connection)
+        catalog = load_tenant_catalog(connection, tenant)
+        rolled_back = rolled_back_digests(connection)
+    chain, parsed = catalog.stored_chain, list[ParsedMigration]()
+    for file in compare_files(files, catalog.stored, chain).pending:
+        if choice.includes(file.number):
+            parsed.append(file.parse(file.read()))
+    if parsed:
+        require_schema_changes_allowed(storage.connection(), tenant, also_of_chain=True)
+    checked = resolve_all(parsed, chain, NumberAllocator.provisional())
+    added = checked.after(chain.end)
+    require_none_rolled_back(added, set() if choice.again else rolled_back)
+    require_proven(added)
+    require_level(storage, level_of(added))
+    for migration in checked.migrations:
+        warm_dataset_fingerprints(migration.after)
+    return catalog, parsed, added
 
 
 class _AllDone(Exception):
