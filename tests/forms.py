@@ -85,6 +85,7 @@ ON_ONE_ENGINE = frozenset(
         "key_ranges",
         "kept_life",
         "kept_migrations",
+        "kept_tables",
         "leases",
         "lookups",
         "metrics",

@@ -1117,9 +1117,8 @@ def test_what_keeps_a_rollback_from_it_is_told(workspace: Workspace) -> None:
         result = run_here(command)
     assert result.status == 1
     assert "rehearsed rolling back 1 migration: 0002_test" in result.out
-    assert result.out.count("`zapdb migrate rollback` would end with:") == 2
+    assert result.out.count("`zapdb migrate rollback` would end with:") == 1
     assert "a setting refuses schema changes" in result.out
-    assert "running processes use the migration, which makes or drops a table" in result.out
     found = json.loads(run_here([*command, "--to", "0", "--json", "--all-tenants"]).out)["tenants"]
     assert [(one["migrations"], one["is_rollback"]) for one in found] == [
         (["0002_test", "0001_test"], True)

@@ -449,25 +449,6 @@ def test_rule_13_none_of_several_is_applied_if_one_was_rolled_back(
 
 
 @pytest.mark.on_each_engine
-@pytest.mark.parametrize("operation", [TAGS, DROP_ITEMS], ids=["made", "dropped"])
-def test_rule_13_it_is_refused_while_a_process_uses_a_migration_that_makes_or_drops_a_table(
-    workspace: Workspace, base: list[dict[str, Any]], operation: str
-) -> None:
-    apply(workspace, 2, operation)
-    db = workspace.open()
-    before = dump(workspace)
-    with pytest.raises(UsageError, match="running processes use the migration") as caught:
-        roll_back(workspace)
-    assert db._node.id in caught.value.context["nodes"]
-    assert "--evict" in caught.value.hint
-    assert dump(workspace) == before
-    db.close()
-    roll_back(workspace)
-    workspace.remove(2)
-    assert contents(workspace.open()) == base
-
-
-@pytest.mark.on_each_engine
 def test_rule_09_an_evicted_process_writes_nothing(
     workspace: Workspace, base: list[dict[str, Any]]
 ) -> None:

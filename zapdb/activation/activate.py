@@ -10,6 +10,8 @@ it. A new check or reference starts unvalidated.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import cached_property
 from typing import NamedTuple
 
 from msgspec import structs
@@ -21,6 +23,7 @@ from zapdb.activation.descriptors import (
 )
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog import rows, schema_history
+from zapdb.catalog.cluster import nodes
 from zapdb.catalog.retired_tables import (
     assign_entry_table,
     is_retired,
@@ -38,7 +41,7 @@ from zapdb.catalog.schema_events import append_position_event
 from zapdb.catalog.schema_history import NEW_LAYOUT, KnownLayout, format_to_write
 from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.datasets import dataset_of
-from zapdb.errors import ConcurrencyError
+from zapdb.errors import CatalogChanged, ConcurrencyError
 from zapdb.migrations import Chain
 from zapdb.migrations.chain import find_parting, plan_between
 from zapdb.records import ConversionPlan, copied_from
@@ -68,21 +71,8 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
     is_again = bool(first) and first[0].keeps_values
     way = _Way(catalog.tenant, source, end, is_back, is_again, ChainPlace.on(chain, target))
     before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(target)
-    changed = list[str]()
-    for table in after:
-        if before.table_numbered(table.number) != table:
-            changed.append(table.name)
-            _change_table(connection, way, before, table)
-    for archived in after.archived:
-        if before.table_active_or_archived(archived.table.number) is None:
-            _make_record_table(connection, way, archived.table)
-    for table in before:
-        if after.table_numbered(table.number) is None:
-            changed.append(table.name)
-            drop_table(connection, catalog.tenant, table, way.place)
-    for table in _with_archived(before):
-        if after.table_active_or_archived(table.number) is None:
-            retire_record_table(connection, catalog.tenant, table.number)
+    changed = _bring_tables(connection, way, catalog, before, after)
+    changed += _take_tables(connection, way, catalog, before, after)
     if is_back:
         forget_sequences(connection, catalog, end)
     event: TenantEvent = "rollback" if is_back else "activation"
@@ -101,6 +91,47 @@ class _Way(NamedTuple):
     is_back: bool
     is_again: bool
     place: ChainPlace
+
+
+def _bring_tables(
+    connection: Connection, way: _Way, catalog: TenantCatalog, before: Schema, after: Schema
+) -> list[str]:
+    """Give the tables that differ their schemas; returns the names of those."""
+    changed = list[str]()
+    for table in after:
+        kept = catalog.kept_tables.get(table.number)
+        if kept is not None:  # it is active again, as it is or with another schema
+            changed.append(table.name)
+            if kept.schema != table:
+                _change_kept_table(connection, way, catalog, kept, table)
+        elif before.table_numbered(table.number) != table:
+            changed.append(table.name)
+            _change_table(connection, way, before, table)
+    for archived in after.archived:
+        if before.table_active_or_archived(archived.table.number) is None:
+            _make_record_table(connection, way, archived.table)
+    return changed
+
+
+def _take_tables(
+    connection: Connection, way: _Way, catalog: TenantCatalog, before: Schema, after: Schema
+) -> list[str]:
+    """Drop the tables that are no more, but for those that processes go on with: these are kept.
+    Returns their names."""
+    changed, users = list[str](), _ServedTables(connection, catalog)
+    for table in before:
+        if after.table_numbered(table.number) is None:
+            changed.append(table.name)
+            if users.has(table.number):
+                continue
+            drop_table(connection, way.tenant, table, way.place)
+            if after.table_active_or_archived(table.number) is None:
+                retire_record_table(connection, way.tenant, table.number)
+    for archived in before.archived:
+        number = archived.table.number
+        if after.table_active_or_archived(number) is None and number not in catalog.kept_tables:
+            retire_record_table(connection, way.tenant, number)
+    return changed
 
 
 def _change_table(connection: Connection, way: _Way, before: Schema, table: TableSchema) -> None:
@@ -122,8 +153,62 @@ def _change_table(connection: Connection, way: _Way, before: Schema, table: Tabl
     reconcile_constraints(connection, way.tenant, old, table)
 
 
-def _with_archived(schema: Schema) -> list[TableSchema]:
-    return [*schema, *(archived.table for archived in schema.archived)]
+def _change_kept_table(
+    connection: Connection,
+    way: _Way,
+    catalog: TenantCatalog,
+    kept: TableDescriptor,
+    table: TableSchema,
+) -> None:
+    """Make a table active again that was kept, with another schema than it has."""
+    layout = find_layout(connection, way.tenant, table)
+    event: RevisionEvent = "rollback" if way.is_back else "reapply"
+    made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
+    schema_history.append_revision(connection, made)
+    source = catalog.line_to(catalog.place_of(kept))
+    stay = find_kept(kept.schema, table, source, way.target)
+    exchange_indexes(connection, way.tenant, kept.schema, table, stay)
+    reconcile_constraints(connection, way.tenant, kept.schema, table)
+
+
+class _ServedTables:
+    """The tables that live processes, or such as may be started, are served."""
+
+    def __init__(self, connection: Connection, catalog: TenantCatalog) -> None:
+        self._connection, self._catalog = connection, catalog
+
+    def has(self, number: int) -> bool:
+        return number in self._numbers
+
+    @cached_property
+    def _numbers(self) -> set[int]:
+        catalog, found = self._catalog, set[int]()
+        places = set(catalog.list_kept_places())
+        for node, is_alive in nodes.list_nodes(self._connection):
+            if is_alive and node.row.served_migration:
+                places.add(ChainPlace(node.row.served_position, node.row.served_migration))
+        for place in places:
+            with suppress(CatalogChanged):  # of before a backup was restored
+                line = catalog.lines.find(place, catalog.chain, self._connection)
+                found.update(table.number for table in line.schema_at(place.position))
+        return found
+
+
+def list_unused_tables(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
+    """The kept tables that nobody uses any more."""
+    users = _ServedTables(connection, catalog)
+    return [t.schema for number, t in catalog.kept_tables.items() if not users.has(number)]
+
+
+def drop_unused_tables(connection: Connection, catalog: TenantCatalog) -> None:
+    """Drop those, inside a DDL transaction."""
+    gone, schema = list_unused_tables(connection, catalog), catalog.schema_at(catalog.place)
+    for table in gone:
+        drop_table(connection, catalog.tenant, table, catalog.place)
+        if schema.table_active_or_archived(table.number) is None:
+            retire_record_table(connection, catalog.tenant, table.number)
+    if gone:
+        raise_catalog_version(connection, catalog.tenant)
 
 
 def _make_record_table(connection: Connection, way: _Way, table: TableSchema) -> None:

@@ -112,6 +112,7 @@ def catalog_at(
         chain,
         active.lines,
         tables,
+        {},
         active.zones,
         active=active,
         created=frozenset(created),

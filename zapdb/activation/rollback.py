@@ -75,9 +75,9 @@ def roll_back(
     and without `to`, nothing else is done then. A tenant that a setting keeps where it is stays
     there. With `digests`, the newest migration's first, nothing is rolled back that has others.
     Live processes go on with the schema of their files, unless they are to be evicted (`evict`).
-    Raises `UsageError` where they can't, since a table comes or goes, and `SchemaChangesRefused` if
-    a migration is active for a tenant whose setting refuses changes. Where a tenant can't follow,
-    the others do, and then its error is raised.
+    Raises `UsageError` for a squash, and `SchemaChangesRefused` if a migration is active for a
+    tenant whose setting refuses changes. Where a tenant can't follow, the others do, and then its
+    error is raised.
     """
     owner, wait = Owner.here(), ROLLBACK_WAIT_SECONDS
     with leases.hold_lease(storage, CHAIN_LEASE, owner, CHAIN_LEASE_SECONDS, wait) as lease:
@@ -120,8 +120,6 @@ def take_off(connection: Connection, going: Sequence[Migration], *, evict: bool 
     check_level(connection, lock=True)  # a process that opens meanwhile waits
     state, ids = read_chain_state(connection), {migration.id for migration in going}
     behind = find_behind(list_kept(connection, state), ids)
-    if not evict:
-        _require_tables_stay(connection, going)
     _require_allowed(connection, ids)
     is_needed = not evict and (behind != ids or nodes.list_served(connection, behind))
     was_kept = not ids.isdisjoint(id for _, id in state.reapplied)  # with values in the archive
@@ -178,7 +176,6 @@ def find_rollback_obstacles(
     checks: tuple[Callable[[], None], ...] = (
         partial(require_no_squash, going),
         partial(_require_allowed, connection, ids),
-        partial(_require_tables_stay, connection, going),
     )
     for check in checks:
         try:
@@ -220,30 +217,6 @@ def list_users_of(connection: Connection, going: Sequence[Migration]) -> list[No
     """The live processes that are served a schema which one of these migrations is a part of."""
     kept = list_kept(connection, read_chain_state(connection))
     return nodes.list_served(connection, find_behind(kept, {migration.id for migration in going}))
-
-
-def find_table_obstacle(
-    connection: Connection, going: Sequence[Migration]
-) -> tuple[Migration, list[Node]] | None:
-    """The newest of these migrations that makes or drops a table while live processes use it, which
-    can't go on then; and these."""
-    for at, migration in enumerate(going, 1):
-        before, after = ({t.number for t in s} for s in (migration.before, migration.after))
-        if before != after and (users := list_users_of(connection, going[:at])):
-            return migration, users
-    return None
-
-
-def _require_tables_stay(connection: Connection, going: Sequence[Migration]) -> None:
-    obstacle = find_table_obstacle(connection, going)
-    if obstacle is not None:
-        migration, users = obstacle
-        raise UsageError(
-            "running processes use the migration, which makes or drops a table",
-            migration=migration.label,
-            nodes="; ".join(map(str, users)),
-            hint="stop them, or run `zapdb migrate rollback --evict`, which refuses their writes",
-        )
 
 
 def _part_from_files(connection: Connection, going: Sequence[Migration], evicted: Set[int]) -> None:

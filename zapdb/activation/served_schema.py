@@ -154,7 +154,7 @@ def require_served(catalog: TenantCatalog, served: ChainPlace, window: str) -> N
             "`zapdb settings set served_window`",
         )
     for table in catalog.schema_at(served):
-        if all(descriptor.schema.number != table.number for descriptor in catalog.tables.values()):
+        if catalog.find_numbered(table.number) is None:
             if parting < served.position and not _has_table(catalog, parting, table):
                 if ChainPlace.on(catalog.stored_chain, served.position) == served:
                     raise _not_active(catalog, served)  # applied again, for others so far

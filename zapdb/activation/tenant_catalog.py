@@ -12,7 +12,7 @@ reloads it (rule 8).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final
 
@@ -93,6 +93,9 @@ class TableDescriptor:
     reapplied: Mapping[int, object] = field(default_factory=dict, hash=False)
     """The revisions with which a migration was active again that was kept: records of before got
     values then that no conversion makes."""
+    kept_at: ChainPlace | None = None
+    """Of a table that is not active any more, and kept for processes that use it: the place whose
+    schema it has."""
 
     def __repr__(self) -> str:
         indexes = "".join(f", index {one.index.name} {one.state}" for one in self.indexes)
@@ -131,6 +134,9 @@ class TenantCatalog:
     line that leads to that one. Its migrations are active up to `position`."""
     lines: StoredLines = field(hash=False)
     tables: dict[str, TableDescriptor] = field(hash=False)
+    kept_tables: dict[int, TableDescriptor] = field(hash=False)
+    """Those that are not active, and that processes with other files go on with, by number: they
+    have no entry of a drop in the schema history yet."""
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
 
@@ -288,7 +294,7 @@ class TenantCatalog:
 
         def find() -> dict[int, Field]:
             found = dict[int, Field]()
-            known = (one for one in self.tables.values() if one.schema.number == table)
+            known = (one for one in self.list_tables() if one.schema.number == table)
             places = {place for one in known for place in one.origins.values()}
             for place in places.union(self.list_places_beside()):
                 if not self.is_on_chain(place):
@@ -303,7 +309,7 @@ class TenantCatalog:
         """Read the migrations that were rolled back and that records may have the revisions of, if
         those of the chain are read: later, an open transaction would need a second connection."""
         if self.chain_state.has_branches and self.stored.is_read:
-            for descriptor in self.tables.values():
+            for descriptor in self.list_tables():
                 len(self.archived_fields(descriptor.schema.number))
 
     def read_kept(self, connection: Connection) -> None:
@@ -312,6 +318,8 @@ class TenantCatalog:
             self.stored.read(connection)
         for place in (*self.list_kept_places(), *self._list_forgotten_places()):
             self.lines.find(place, self.chain, connection)
+        for table in self.kept_tables.values():
+            self.lines.find(self.place_of(table), self.chain, connection)
 
     def is_as(self, version: object, state: ChainState | None) -> bool:
         """Return whether the catalog has this version and this chain. Nothing of it changes
@@ -323,7 +331,7 @@ class TenantCatalog:
         database is closed."""
         len(self.chain.migrations)
         len(self.stored)
-        for descriptor in self.tables.values():
+        for descriptor in self.list_tables():
             len(descriptor.origins)
 
     def table(self, name: str) -> TableDescriptor:
@@ -332,13 +340,28 @@ class TenantCatalog:
             raise UnknownName.of_table(name, self.tables)
         return found
 
-    def table_numbered(self, number: int, name: str) -> TableDescriptor:
-        """Return the table with a number; raises `UnknownName`, with `name`, if it is not
-        active."""
+    def list_tables(self) -> list[TableDescriptor]:
+        """All tables, those included that are kept for processes that use them."""
+        return [*self.tables.values(), *self.kept_tables.values()]
+
+    def place_of(self, descriptor: TableDescriptor) -> ChainPlace:
+        """The place whose schema a table has: that of the tenant, if it is not a kept one."""
+        return self.place if descriptor.kept_at is None else descriptor.kept_at
+
+    def find_numbered(self, number: int) -> TableDescriptor | None:
+        """Return the table with a number, active or kept."""
         for descriptor in self.tables.values():
             if descriptor.schema.number == number:
                 return descriptor
-        raise UnknownName("the table was dropped", table=name)
+        return self.kept_tables.get(number)
+
+    def table_numbered(self, number: int, name: str) -> TableDescriptor:
+        """Return the table with a number; raises `UnknownName`, with `name`, if it was dropped, and
+        is not kept."""
+        found = self.find_numbered(number)
+        if found is None:
+            raise UnknownName("the table was dropped", table=name)
+        return found
 
 
 def load_tenant_catalog(
@@ -356,7 +379,7 @@ def load_tenant_catalog(
     with reading("zapdb_catalog"):
         catalog = _load_tenant_catalog(connection, tenant, known, cache)
         state = catalog.chain_state
-        if state.kept or state.reapplied or state.forgotten:
+        if state.kept or state.reapplied or state.forgotten or catalog.kept_tables:
             catalog.read_kept(connection)
         return catalog
 
@@ -382,31 +405,9 @@ def _load_tenant_catalog(
     else:
         chain = stored_chain
         schema = _load_schema(connection, row, stored_chain)
-    newest = read_newest(connection, tenant)
-    others = read_other_layouts(connection, tenant, newest.values())
     if not isinstance(found, CatalogCache):
         found = SomeRows.read(connection, (IndexRow, ConstraintRow, SettingRow), ANY, tenant)
-    indexes = {row.key: row for row in found.list(IndexRow, tenant)}
-    constraints = {row.key: row for row in found.list(ConstraintRow, tenant)}
-    recorded = read_history_settings(found, tenant)
-    log = RevisionLog(connection.storage, tenant, newest)
-    if chain_state.has_branches:
-        log.read(connection)
-    tables = {}
-    for table in schema:
-        last = _require_entry(table, newest.get(table.number))
-        tables[table.name] = TableDescriptor(
-            table,
-            last.revision,
-            last.layout_revision,
-            MadeWhenRead(partial(log.find_origins, table.number)),
-            MadeWhenRead(partial(log.find_layouts, table.number)),
-            _index_descriptors(tenant, table, indexes),
-            _constraint_descriptors(tenant, table, constraints),
-            recorded.records(table.number),
-            CurrentRevisions(last.first_layout_revision, others.get(table.number, ())),
-            MadeWhenRead(partial(log.find_reapplied, table.number)),
-        )
+    tables, kept_tables = _load_tables(connection, tenant, schema, found, chain_state)
     zones = load_zones(connection) if known is None else known.zones
     lines = None
     if known is not None and known.lines.kept == keeping:
@@ -423,8 +424,51 @@ def _load_tenant_catalog(
         chain,
         StoredLines(connection.storage, keeping) if lines is None else lines,
         tables,
+        kept_tables,
         zones,
     )
+
+
+def _load_tables(
+    connection: Connection, tenant: int, schema: Schema, found: LoadedRows, state: ChainState
+) -> tuple[dict[str, TableDescriptor], dict[int, TableDescriptor]]:
+    """The tables of the active schema, and those that are kept."""
+    newest = read_newest(connection, tenant)
+    others = read_other_layouts(connection, tenant, newest.values())
+    indexes, constraints = dict[str, IndexRow](), dict[str, ConstraintRow]()
+    for index in found.list(IndexRow, tenant):
+        indexes[index.key] = index
+    for constraint in found.list(ConstraintRow, tenant):
+        constraints[constraint.key] = constraint
+    recorded = read_history_settings(found, tenant)
+    log = RevisionLog(connection.storage, tenant, newest)
+    if state.has_branches:
+        log.read(connection)
+
+    def describe(table: TableSchema, last: RevisionEntry) -> TableDescriptor:
+        number = table.number
+        return TableDescriptor(
+            table,
+            last.revision,
+            last.layout_revision,
+            MadeWhenRead(partial(log.find_origins, number)),
+            MadeWhenRead(partial(log.find_layouts, number)),
+            _index_descriptors(tenant, table, indexes),
+            _constraint_descriptors(tenant, table, constraints),
+            recorded.records(number),
+            CurrentRevisions(last.first_layout_revision, others.get(number, ())),
+            MadeWhenRead(partial(log.find_reapplied, number)),
+        )
+
+    tables = dict[str, TableDescriptor]()
+    for table in schema:
+        entry = _require_entry(table, newest.pop(table.number, None))
+        tables[table.name] = describe(table, entry)
+    kept = dict[int, TableDescriptor]()
+    for number, last in newest.items():
+        if last.event != "drop":
+            kept[number] = replace(describe(last.schema, last), kept_at=last.place)
+    return tables, kept
 
 
 def is_catalog_unchanged(connection: Connection, known: TenantCatalog) -> bool:

@@ -23,6 +23,7 @@ from zapdb.control.jobs import showing
 from zapdb.control.jobs.showing import UnfinishedJob
 from zapdb.errors import EXIT_ERROR, EXIT_PENDING, UsageError
 from zapdb.jobs import Progress, list_jobs, plan_jobs
+from zapdb.jobs.archive_pruning import drop_kept_tables
 from zapdb.jobs.estimate import estimate_jobs
 from zapdb.jobs.job_status import TableStatus
 from zapdb.jobs.job_types import name_job, type_of
@@ -84,6 +85,7 @@ def convert_run_command(
         engine.runner() as runner,
         options.opened() as (storage, catalog),
     ):
+        drop_kept_tables(storage, catalog.tenant)
         jobs = plan_jobs(
             storage, catalog.tenant, is_by_hand=True, retries_quarantined=retry_quarantined
         )

@@ -45,7 +45,7 @@ def migrate_rollback_command(
     Rolls back every tenant for which the migration is active. Shows what is lost, and asks for
     confirmation. The stored migrations are used, not the files. It takes as long as applying does:
     records are converted back when they are read, or by `zapdb convert run`. Running processes go
-    on with the schema of their files, unless a table comes or goes. Where a rollback was
+    on with the schema of their files, and with tables that only these have. Where a rollback was
     interrupted before all tenants had followed, it is finished, and nothing else is done without
     `--to`.
 
@@ -80,8 +80,6 @@ def migrate_rollback_command(
             said = "has its file, and goes on with its schema"
             if evict:
                 said = "is evicted"
-            elif plan.is_refused:
-                said = "has its file, and keeps it from being rolled back"
             output.write(f"  {process} {said}")
         if plan.steps and not confirmation.is_given("a rollback", _ask(plan), output):
             return EXIT_ERROR

@@ -34,7 +34,7 @@ from zapdb.database.node_context import NodeContext
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.errors import UsageError
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.archive_pruning import forget_migrations
+from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations
 from zapdb.jobs.blob_sweep import SweepReport, sweep_blobs
 from zapdb.jobs.index_rebuilding import plan_reindexing
 from zapdb.jobs.job_run import JobReport, Runner, run_each, run_locally
@@ -130,6 +130,7 @@ class DatabaseAdmin(Facet):
         again.
         """
         self._storage.require_writable()
+        drop_kept_tables(self._storage, self._tenant)
         jobs = plan_jobs(
             self._storage,
             self._tenant,

@@ -15,11 +15,15 @@ from functools import partial
 from msgspec import structs
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.activate import forget_sequences
+from zapdb.activation.activate import (
+    drop_unused_tables,
+    forget_sequences,
+    list_unused_tables,
+)
 from zapdb.activation.rollback import forget
 from zapdb.activation.up import find_due
 from zapdb.catalog import rows
-from zapdb.catalog.retired_tables import delete_records
+from zapdb.catalog.retired_tables import delete_records, sweep_retired
 from zapdb.catalog.row_kinds import ChainState
 from zapdb.catalog.schema_events import append_archive_events
 from zapdb.catalog.stored_migrations import (
@@ -78,6 +82,7 @@ def forget_migrations(
     gone, values = forget(storage, now=now, evict=evict), 0
     for tenant in list_tenants(storage.connection()) if gone else ():
         if not tenant.removing:
+            drop_kept_tables(storage, tenant.number)
             values += sweep_archives(storage, tenant.number)
             _forget_sequences(storage, tenant.number)
     if gone:
@@ -116,6 +121,18 @@ def _list_settled(connection: Connection, state: ChainState) -> set[tuple[int, i
         for number, id in waiting
         if not has_archived(connection, read_line(connection, id).at(number).list_made_cells())
     }
+
+
+def drop_kept_tables(storage: Storage, tenant: int) -> None:
+    """Drop the tables of a tenant that are not active, and that no process uses any more."""
+    with storage.transaction(TransactionMode.READ) as connection:
+        catalog = load_tenant_catalog(connection, tenant)
+        if not catalog.kept_tables or not list_unused_tables(connection, catalog):
+            return
+    catalog.read_whole()
+    with storage.transaction(TransactionMode.DDL) as connection:
+        drop_unused_tables(connection, load_tenant_catalog(connection, tenant, catalog))
+    sweep_retired(storage)
 
 
 def _forget_sequences(storage: Storage, tenant: int) -> None:
@@ -187,6 +204,13 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
         schema = catalog.chain.schema_at(catalog.position)
+        for dropped in schema.archived:
+            if dropped.table.number in catalog.kept_tables:
+                raise UsageError(
+                    "a table that was dropped is still used by processes with other files",
+                    table=dropped.table.name,
+                    hint="`zapdb cluster nodes` lists them: stop them first",
+                )
         for table in schema:
             if table.archived and _has_stale(connection, catalog, table.name):
                 raise UsageError(

@@ -303,11 +303,6 @@ class Session:
             return self.bind_numbered(descriptor.schema.number, name)
         return self._open(loaded, descriptor)
 
-    def bind_active(self, name: str) -> BoundTable:
-        """Return the table with this name in the active schema."""
-        loaded = self._find_loaded()
-        return self._open(loaded, loaded.catalog.table(name))
-
     def bind_numbered(self, number: int, name: str) -> BoundTable:
         """The table with this number; `name` is what it was called. Raises `UnknownName`."""
         loaded = self._require_pins(number)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.rollback import choose_end, find_table_obstacle, list_users_of, roll_back
+from zapdb.activation.rollback import choose_end, list_users_of, roll_back
 from zapdb.activation.up import find_due
 from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
@@ -37,14 +37,13 @@ class PreviewedRollback:
 class RollbackPlan:
     """What is rolled back, the newest first, and the newest migration that is active now. `due` is
     how many tenants have yet to follow a rollback that was interrupted; `processes` are live ones
-    that are served the schema of one of the migrations: they go on with it, unless it `is_refused`
-    because a table comes or goes, or they are evicted."""
+    that are served the schema of one of the migrations: they go on with it, unless they are
+    evicted."""
 
     newest: str | None
     steps: tuple[PreviewedRollback, ...]
     due: int
     processes: tuple[str, ...]
-    is_refused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,7 @@ def rollback(
     `to` nothing else is done.
 
     Raises `ConcurrencyError` if the newest ones are others than those that were confirmed, and
-    `UsageError`, also where a table comes or goes while live processes use a migration, unless they
-    are to be evicted (`evict`).
+    `UsageError`.
     """
     storage, catalog = target.storage, target.catalog()
     plan = _plan(target, catalog, to)
@@ -116,9 +114,8 @@ def _plan(target: Target, catalog: TenantCatalog, to: int | None) -> RollbackPla
             steps = preview_rollback(connection, catalog, end)
         going = [step.migration for step in steps]
         users = tuple(str(node) for node in list_users_of(connection, going))
-        is_refused = find_table_obstacle(connection, going) is not None
     newest = catalog.chain.at(catalog.position).label if catalog.position else None
-    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users, is_refused)
+    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users)
 
 
 def _describe_step(step: RollbackStep) -> PreviewedRollback:

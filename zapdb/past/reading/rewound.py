@@ -66,5 +66,5 @@ class RewoundTable(BoundTable):
 
     def _make_reader(self, decode: Decode) -> RecordReader:
         catalog = self.catalog
-        table = self.records, catalog, self.descriptor, catalog.place
+        table = self.records, catalog, self.descriptor, self.place
         return make_reader_of(*table, NOT_STORED, decode)

@@ -137,7 +137,7 @@ def _find_at(
         if not earlier or earlier[-1].event == "drop":
             continue
         then = earlier[-1]
-        descriptor = next((t for t in catalog.tables.values() if t.schema.number == number), None)
+        descriptor = catalog.find_numbered(number)
         is_recorded = (
             descriptor is not None and descriptor.logs_changes and not later.switches(number)
         )

@@ -607,18 +607,16 @@ class RollbackEvent(_message.Message):
     def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
 
 class RollbackPlan(_message.Message):
-    __slots__ = ("newest", "steps", "due", "processes", "is_refused")
+    __slots__ = ("newest", "steps", "due", "processes")
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
-    IS_REFUSED_FIELD_NUMBER: _ClassVar[int]
     newest: str
     steps: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
     due: int
     processes: _containers.RepeatedScalarFieldContainer[str]
-    is_refused: bool
-    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ..., is_refused: _Optional[bool] = ...) -> None: ...
+    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class PreviewedRollback(_message.Message):
     __slots__ = ("number", "label", "summary", "digest", "tenants", "lossy", "tables")

@@ -137,7 +137,8 @@ class BoundTable:
         self.archived = descriptor.schema.archived_cells
         """The cells of the dropped fields whose values are archived."""
         self.codec = codec_for(descriptor.schema, catalog.zones)
-        place = catalog.place
+        self.place = place = catalog.place_of(descriptor)
+        """The place whose schema it has: that of the tenant, if it is not a kept one."""
         self.reader = make_reader(storage, catalog, descriptor, place, descriptor.revision)
         self.prefix = self.reader.prefix
         self.current = descriptor.current
@@ -230,7 +231,7 @@ class BoundTable:
         """The cells that migrations have made which were rolled back and are kept, and whose values
         are made again where a field changes; by the field's name."""
         catalog, table = self.catalog, self.schema
-        found = catalog.find_kept_following(table.number, catalog.place)
+        found = catalog.find_kept_following(table.number, self.place)
         return {f.name: found[f.number] for f in table.fields if f.number in found}
 
     def make_reader(self, place: ChainPlace) -> RecordReader:
@@ -294,7 +295,7 @@ def make_reader_of(
     archives = ArchiveStatements(records, catalog.archived_fields(number))
 
     def find_program(revision: int) -> Conversion | None:
-        if place == catalog.place and descriptor.has_layout_of(revision):
+        if place == catalog.place_of(descriptor) and descriptor.has_layout_of(revision):
             return None  # which takes no look at the migrations
         if revision in descriptor.origins:
             return compile_program(catalog, descriptor, target, place, revision)

@@ -50,6 +50,7 @@ class IncomingReference:
     """A table with a reference to another one, or to itself."""
 
     table: str
+    number: int
     key: ForeignKey
 
 
@@ -65,11 +66,11 @@ def open_reference(
 
 
 def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
-    """Return the active table that a reference leads to."""
+    """Return the table that a reference leads to."""
     reference = cast("Reference", field.type)
-    for descriptor in catalog.tables.values():
-        if descriptor.schema.number == reference.number:
-            return descriptor.schema
+    found = catalog.find_numbered(reference.number)
+    if found is not None:
+        return found.schema
     raise CorruptCatalog(
         "a reference leads to a table that is not active",
         field=field.name,
@@ -80,11 +81,12 @@ def target_of(catalog: TenantCatalog, field: Field) -> TableSchema:
 def list_incoming_references(
     catalog: TenantCatalog, target: TableSchema
 ) -> tuple[IncomingReference, ...]:
-    """Return the references to a table's records, first the ones that may prevent a deletion."""
+    """Return the references to a table's records, first the ones that may prevent a deletion; those
+    of tables included that are kept for processes that use them."""
     order = ("restrict", "set_null", "cascade")
     found = (
-        IncomingReference(descriptor.schema.name, key)
-        for descriptor in catalog.tables.values()
+        IncomingReference(descriptor.schema.name, descriptor.schema.number, key)
+        for descriptor in catalog.list_tables()
         for key in descriptor.schema.foreign_keys
         if target_of(catalog, descriptor.schema.field_numbered(key.field)).number == target.number
     )

@@ -57,7 +57,7 @@ class SchemaAdapter:
 
     def __init__(self, bound: BoundTable) -> None:
         self.bound = bound
-        self.place = bound.catalog.place
+        self.place = bound.place
         self.schema = bound.schema
         self.codec = bound.codec
         self.reader = bound.reader
@@ -160,9 +160,9 @@ class ServedSchemaAdapter(SchemaAdapter):
         self.codec = codec_for(self.schema, catalog.zones)
         self.reader = bound.make_reader(place)
         self.indexes = tuple(self._open_index(index) for index in self.schema.indexes)
-        self._forwards = catalog.program(number, place, catalog.place)
+        self._forwards = catalog.program(number, place, bound.place)
         self._backs = Memo[int, Conversion](PLANS_KEPT_MAX)
-        self._plan = catalog.plan(number, place, catalog.place)
+        self._plan = catalog.plan(number, place, bound.place)
         self._unseen = tuple(
             f for f in bound.schema.value_fields if f.cell not in self.schema.cells
         )
@@ -175,7 +175,7 @@ class ServedSchemaAdapter(SchemaAdapter):
         A lookup by the placeholder scans the table: slower, and right (rule 20).
         """
         bound, catalog = self.bound, self.bound.catalog
-        plan = catalog.plan(bound.schema.number, catalog.place, self.place)
+        plan = catalog.plan(bound.schema.number, bound.place, self.place)
         kept = keeps_entries(plan, bound.schema, self.schema, index)
         descriptor = next(
             (s for s in bound.descriptor.indexes if s.index.number == index.number), None
@@ -190,16 +190,16 @@ class ServedSchemaAdapter(SchemaAdapter):
     @cached_property
     def _back(self) -> Conversion | None:
         """The program from the active schema, if something is archived on its way."""
-        catalog, number = self.bound.catalog, self.schema.number
-        if not catalog.plan(number, catalog.place, self.place).archives:
+        catalog, number, active = self.bound.catalog, self.schema.number, self.bound.place
+        if not catalog.plan(number, active, self.place).archives:
             return None
-        return catalog.program(number, catalog.place, self.place)
+        return catalog.program(number, active, self.place)
 
     @cached_property
     def _spread(self) -> Conversion:
         """The program for writes that change a few fields, which keeps all other values."""
         catalog = self.bound.catalog
-        lines = catalog.line_to(self.place), catalog.line_to(catalog.place)
+        lines = catalog.line_to(self.place), catalog.line_to(self.bound.place)
         return compile_spreading(*lines, self.schema.number, catalog.zones)
 
     def _find_back(self, revision: int) -> Conversion:
@@ -219,7 +219,7 @@ class ServedSchemaAdapter(SchemaAdapter):
         """The cells that are made between the two schemas, by the field of this one of which they
         are made; empty if the active schema has all of them."""
         catalog, number = self.bound.catalog, self.schema.number
-        lines = catalog.line_to(self.place), catalog.line_to(catalog.place)
+        lines = catalog.line_to(self.place), catalog.line_to(self.bound.place)
         return find_made_between(*lines, number)
 
     @cached_property
