@@ -86,6 +86,7 @@ ON_ONE_ENGINE = frozenset(
         "kept_life",
         "kept_migrations",
         "kept_tables",
+        "kept_tables_life",
         "leases",
         "lookups",
         "metrics",
