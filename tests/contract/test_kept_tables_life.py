@@ -19,7 +19,7 @@ from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import UnknownName
-from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations
+from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations, settle
 
 SEEDS = range(60 if forms.is_long else 2)
 STEPS = 80
@@ -88,6 +88,7 @@ class Life:
     def up(self, directory: Path) -> None:
         storage = self.workspace.connect()
         migrate_up(storage, DEFAULT_TENANT, directory, MigrationChoice(again=True))
+        settle(storage)  # at once, since no values were kept
         storage.close()
 
     def apply(self) -> None:
