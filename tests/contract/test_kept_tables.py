@@ -14,7 +14,7 @@ from tests.contract.test_kept_migrations import keep, up
 from tests.support import Workspace
 from zapdb.activation import rollback
 from zapdb.catalog import DEFAULT_TENANT
-from zapdb.database import Database
+from zapdb.database import Database, opening
 from zapdb.errors import (
     PendingMigrations,
     ReferenceViolation,
@@ -25,6 +25,7 @@ from zapdb.errors import (
 )
 from zapdb.jobs.archive_pruning import prune_archives
 from zapdb.records import asdict
+from zapdb.schema import fingerprint
 
 TAGS = """\
 create_table: {table: tags, key: [id], fields: [
@@ -287,3 +288,218 @@ def test_status_and_rehearsals_say_so(workspace: Workspace, old: Database) -> No
     done = run_here(["migrate", "rollback", "--yes", *place])
     assert "goes on with its schema" in done.out
     assert names(new) == {1: "one"}
+
+
+THINGS = "create_table: {table: things, key: [id], fields: [{name: id, type: integer}]}"
+REFERS_TO_THINGS = (
+    "add_field: {table: tags, field: {name: thing, type: reference, to: things, optional: true}}",
+    "create_index: {table: tags, index: by_thing, fields: [{field: thing}]}",
+    "add_reference: {table: tags, field: thing, on_delete: restrict}",
+)
+SWAP = (
+    "rename_table: {table: tags, to: labels}",
+    TAGS.replace("{name: name, type: string}", "{name: text, type: string}"),
+)
+
+
+def problems(db: Database) -> list[Any]:
+    return [report for report in db.admin.verify() if report.problems]
+
+
+@pytest.mark.on_each_engine
+def test_a_tenant_that_has_yet_to_come_to_it_keeps_it(workspace: Workspace, old: Database) -> None:
+    old.admin.create_tenant("acme")
+    keep(workspace)
+    workspace.write(2, TAGS)
+    with workspace.open() as new:
+        new.for_tenant("acme").table("tags").insert(id=1, name="one")
+    rollback.roll_back(workspace.connect())
+    acme = old.for_tenant("acme")
+    up(workspace)  # for the default tenant
+    acme.admin.run_jobs()
+    with workspace.open() as again:
+        assert names(again.for_tenant("acme")) == {1: "one"}
+
+
+def test_what_is_kept_is_not_erased(workspace: Workspace, old: Database, tmp_path: Path) -> None:
+    old.admin.set_setting("change_log", "on")
+    old.history.start(tmp_path / "past")
+    workspace.write(2, TAGS, NAMES)
+    new = workspace.open()
+    new.table("tags").insert(id=1, name="one", item=1)
+    new.table("tags").update(1, name="first")
+    old.history.flush()
+    rollback.roll_back(workspace.connect())
+    old.history.flush()
+    with pytest.raises(UsageError, match="still in the table"):
+        old.history.erase("tags", 1)
+    old.history.erase_fields("tags", "name", "item")
+    assert names(new) == {1: "first"}
+    assert [one.id for one in new.table("tags").where(name="first")] == [1]
+    assert not problems(old)
+
+
+@pytest.mark.on_each_engine
+def test_what_it_refers_to_is_kept_with_it(workspace: Workspace, old: Database) -> None:
+    """Also where no process has that."""
+    workspace.write(2, TAGS)
+    first = workspace.open()
+    first.table("tags").insert(id=1, name="one")
+    workspace.write(3, THINGS, *REFERS_TO_THINGS)
+    with workspace.open() as new:
+        new.table("things").insert(id=7)
+        new.table("tags").update(1, thing=7)
+    rollback.roll_back(workspace.connect(), 1)
+    old.admin.run_jobs()
+    old.table("items").delete(2)
+    first.table("tags").insert(id=2, name="two")
+    assert names(first) == {1: "one", 2: "two"}
+    assert not problems(old)
+    first.close()
+    with zapdb.open(workspace.address) as plain:
+        assert plain._catalog.kept_tables == {}
+
+
+@pytest.mark.on_each_engine
+def test_the_active_table_is_meant_by_its_name(
+    workspace: Workspace, old: Database, tmp_path: Path
+) -> None:
+    old.admin.set_setting("change_log", "on")
+    old.history.start(tmp_path / "past")
+    workspace.write(2, TAGS)
+    first = workspace.open()
+    first.table("tags").insert(id=1, name="one")
+    expected = fingerprint(first._catalog.table("tags").schema)
+    workspace.write(3, *SWAP)
+    second = workspace.open()
+    second.table("tags").insert(id=1, text="of the second")
+    rollback.roll_back(workspace.connect())
+    plain = open_plain(workspace)
+    plain.table("tags").insert(id=2, name="two")
+    moment = plain.change_log.end()
+    old.history.flush()
+    plain.table("tags").delete(1)
+    old.history.flush()
+    assert {one.id: one.name for one in plain.at(moment).table("tags").scan()} == {
+        1: "one",
+        2: "two",
+    }
+    with zapdb.open(workspace.address, pin={"tags": expected}) as pinned:
+        assert names(pinned) == {2: "two"}
+    plain.history.erase("tags", 1)
+    assert [asdict(one)["text"] for one in second.table("tags").scan()] == ["of the second"]
+    assert 1 not in {one.id for one in plain.at(moment).table("tags").scan()}
+
+
+def test_its_last_user_drops_it(workspace: Workspace, old: Database) -> None:
+    before = open_before_the_drop(workspace, DISCARD)
+    up(workspace)
+    before.table("tags").insert(id=2, name="two")
+    before.close()
+    assert list_events(workspace) == ["create", "drop"]
+    assert open_plain(workspace)._catalog.kept_tables == {}
+
+
+def test_another_tenant_drops_it_when_it_is_opened(workspace: Workspace, old: Database) -> None:
+    old.admin.create_tenant("acme")
+    workspace.write(2, TAGS, NAMES)
+    with workspace.open() as db:
+        db.for_tenant("acme").table("tags").insert(id=1, name="one")
+    workspace.write(3, DISCARD)
+    before = workspace.open(serve_as=2, apply="never")
+    with workspace.open() as after:
+        after.for_tenant("acme")
+    before.close()
+    workspace.open(tenant="acme")
+    assert list_events(workspace) == ["create", "create", "drop", "drop"]
+
+
+def test_it_is_verified(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, TAGS, NAMES)
+    new = workspace.open()
+    new.table("tags").insert(id=1, name="one")
+    rollback.roll_back(workspace.connect())
+    number = open_plain(workspace)._catalog.kept_tables[2].indexes[0].entry_table
+    workspace.execute(f"DELETE FROM zapdb_entries_{number}")
+    (found,) = problems(old)
+    assert found.table == "tags"
+
+
+@pytest.mark.on_each_engine
+def test_its_unique_index_is_built(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, TAGS)
+    new = workspace.open()
+    new.table("tags").insert_many({"id": n, "name": f"n{n}"} for n in range(3))
+    workspace.write(3, NAMES)
+    newest = workspace.open()
+    rollback.roll_back(workspace.connect(), 1)
+    old.admin.run_jobs()
+    with pytest.raises(UniqueViolation):
+        newest.table("tags").insert(id=9, name="n1")
+    assert [one.id for one in newest.table("tags").where(name="n1")] == [1]
+    assert not problems(old)
+
+
+def test_who_opens_while_it_is_dropped(
+    workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = open_before_the_drop(workspace, DROP)
+    up(workspace)
+    real = opening.register
+
+    def register(*arguments: Any, **options: Any) -> Any:
+        before.close()
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(opening, "register", register)
+    with pytest.raises(ServedSchemaUnavailable):
+        workspace.open(serve_as=2, apply="never")
+
+
+def test_an_archive_is_pruned_when_nobody_uses_it(workspace: Workspace, old: Database) -> None:
+    before = open_before_the_drop(workspace, DROP)
+    up(workspace)
+    before.close()
+    prune_archives(workspace.connect(), DEFAULT_TENANT)
+
+
+def test_a_process_that_has_it_no_more_writes_nothing(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, TAGS)
+    new = workspace.open()
+    table = open_plain(workspace).table("tags")
+    table.insert(id=1, name="one")
+    rollback.roll_back(workspace.connect())
+    with pytest.raises(UnknownName):
+        table.insert(id=2, name="two")
+    assert names(new) == {1: "one"}
+
+
+def test_a_history_that_begins_while_it_is_kept(
+    workspace: Workspace, old: Database, tmp_path: Path
+) -> None:
+    old.admin.set_setting("change_log", "on")
+    workspace.write(2, TAGS)
+    new = workspace.open()
+    new.table("tags").insert(id=1, name="one")
+    rollback.roll_back(workspace.connect())
+    old.history.start(tmp_path / "past")
+    old.history.flush()
+    new.table("tags").insert(id=2, name="two")
+    moment = old.change_log.end()
+    old.history.flush()
+    new.close()
+    old.admin.forget_rolled_back()
+    old.history.flush()
+    past = {one.id: one.name for one in old.at(moment).table("tags").scan()}
+    assert past == {1: "one", 2: "two"}
+
+
+def test_a_preview_has_it(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, TAGS, NAMES)
+    new = workspace.open()
+    new.table("tags").insert(id=1, name="one")
+    rollback.roll_back(workspace.connect())
+    new.table("tags").insert(id=2, name="two")
+    with workspace.open(apply="never", preview=True) as future:
+        assert names(future) == {1: "one", 2: "two"}
+        assert [one.id for one in future.table("tags").where(name="two")] == [2]

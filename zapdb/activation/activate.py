@@ -52,6 +52,7 @@ from zapdb.storage.fixed_tables import RevisionEvent, TenantEvent
 from zapdb.storage.record_statements import RecordStatements
 from zapdb.storage.sequences import delete_sequence, read_last_numbers
 from zapdb.storage.statements import raise_catalog_version
+from zapdb.values import Reference
 
 
 def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target: int) -> list[str]:
@@ -162,7 +163,7 @@ def _change_kept_table(
 ) -> None:
     """Make a table active again that was kept, with another schema than it has."""
     layout = find_layout(connection, way.tenant, table)
-    event: RevisionEvent = "rollback" if way.is_back else "reapply"
+    event: RevisionEvent = "reapply" if way.is_again else "rollback" if way.is_back else "restore"
     made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
     schema_history.append_revision(connection, made)
     source = catalog.line_to(catalog.place_of(kept))
@@ -183,7 +184,9 @@ class _ServedTables:
     @cached_property
     def _numbers(self) -> set[int]:
         catalog, found = self._catalog, set[int]()
-        places = set(catalog.list_kept_places())
+        state = catalog.chain_state
+        places = {ChainPlace(*one) for one in (*state.kept, *state.reapplied)}
+        places.add(ChainPlace.on(catalog.stored_chain, catalog.stored_chain.end))  # it comes there
         for node, is_alive in nodes.list_nodes(self._connection):
             if is_alive and node.row.served_migration:
                 places.add(ChainPlace(node.row.served_position, node.row.served_migration))
@@ -191,7 +194,19 @@ class _ServedTables:
             with suppress(CatalogChanged):  # of before a backup was restored
                 line = catalog.lines.find(place, catalog.chain, self._connection)
                 found.update(table.number for table in line.schema_at(place.position))
+        waiting = list(found)
+        while waiting:  # with what a table refers to by the schema that it has
+            table = catalog.find_numbered(waiting.pop())
+            referred = set[int]() if table is None else _list_referred(table.schema)
+            waiting += referred - found
+            found |= referred
         return found
+
+
+def _list_referred(table: TableSchema) -> set[int]:
+    """The numbers of the tables that a table refers to."""
+    kinds = (table.field_numbered(key.field).type for key in table.foreign_keys)
+    return {kind.number for kind in kinds if isinstance(kind, Reference)}
 
 
 def list_unused_tables(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:

@@ -15,6 +15,7 @@ from typing import Literal
 import sqlalchemy as sa
 
 from zapdb.activation.file_comparison import StoredPosition, compare_files, require_followed
+from zapdb.activation.tenant_catalog import load_tenant_catalog
 from zapdb.catalog.schema_history import RevisionEntry, read_entries
 from zapdb.catalog.stored_migrations import StoredMigration
 from zapdb.errors import MigrationError, UnknownName
@@ -102,7 +103,12 @@ def read_log(connection: Connection, tenant: int, name: str) -> list[RevisionEnt
             tables=", ".join(sorted(names)) or "(none)",
         )
 
-    return max(found, key=lambda log: (_find_end(log, name), log[-1].table_number))
+    found.sort(key=lambda log: (_find_end(log, name), log[-1].table_number))
+    if len(found) > 1 and _find_end(found[-2], name) == math.inf:  # one of them is a kept table
+        active = load_tenant_catalog(connection, tenant).tables.get(name)
+        number = 0 if active is None else active.schema.number
+        return next((log for log in found if log[-1].table_number == number), found[-1])
+    return found[-1]
 
 
 def _find_end(log: Sequence[RevisionEntry], name: str) -> float:

@@ -92,7 +92,7 @@ def catalog_at(
     before, after = active.chain.schema_at(active.position), chain.schema_at(target)
     tables, created = dict[str, TableDescriptor](), set[int]()
     for table in after:
-        old = before.table_numbered(table.number)
+        old = active.find_numbered(table.number)
         if old is not None:
             tables[table.name] = _change(active, chain, old, table, target)
         elif before.table_active_or_archived(table.number) is not None:
@@ -120,12 +120,16 @@ def catalog_at(
 
 
 def _change(
-    active: TenantCatalog, chain: Chain, old: TableSchema, table: TableSchema, target: int
+    active: TenantCatalog,
+    chain: Chain,
+    descriptor: TableDescriptor,
+    table: TableSchema,
+    target: int,
 ) -> TableDescriptor:
-    descriptor = active.tables[old.name]
+    old = descriptor.schema
     if old == table:
-        return descriptor
-    way = active.chain.up_to(active.position), chain.up_to(target)
+        return replace(descriptor, kept_at=None)
+    way = active.line_to(active.place_of(descriptor)), chain.up_to(target)
     kept = find_kept(old, table, *way)
     known = {one.index.number: one for one in descriptor.indexes if one.index.number in kept}
     indexes = tuple(

@@ -40,6 +40,16 @@ def find_served_table(
     raise UnknownName.of_table(name, [table.name for table in schema])
 
 
+def may_use(catalog: TenantCatalog, served: ChainPlace | None, table: TableDescriptor) -> bool:
+    """Whether a process uses a table: an active one, or one that is kept, and that the schema has
+    which it is served."""
+    if table.kept_at is None:
+        return True
+    if served is None or sees_active(catalog, served):
+        return False
+    return catalog.schema_at(served).table_numbered(table.schema.number) is not None
+
+
 def served_names(catalog: TenantCatalog, served: ChainPlace | None) -> tuple[str, ...]:
     """Return the names of the tables at the served place."""
     if served is None or sees_active(catalog, served):

@@ -196,7 +196,7 @@ class TenantCatalog:
 
     def has_been_at(self, place: ChainPlace) -> bool:
         """Whether a table of the tenant got a revision at a place."""
-        return any(place in one.origins.values() for one in self.tables.values())
+        return any(place in one.origins.values() for one in self.list_tables())
 
     def kept_fields(self, table: int) -> dict[int, Field]:
         """The fields whose values are archived because a migration made them that was rolled back

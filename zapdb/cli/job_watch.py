@@ -32,7 +32,7 @@ from zapdb.database.job_queue import ChangedTenants, PlannedJobs
 from zapdb.datasets import dataset_of
 from zapdb.errors import JobError, UnknownName, ZapdbError
 from zapdb.jobs import Job, Progress, plan_jobs, read_progress
-from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations
+from zapdb.jobs.archive_pruning import drop_what_is_unused
 from zapdb.jobs.job_planning import (
     find_needy_tenants,
     is_blocked,
@@ -227,8 +227,7 @@ class _Watch:
 
     def _plan(self, tenant: int) -> None:
         try:
-            forget_migrations(self._storage)
-            drop_kept_tables(self._storage, tenant)
+            drop_what_is_unused(self._storage, tenant, self._known)
             with self._storage.transaction(TransactionMode.READ) as connection:
                 catalog = load_tenant_catalog(connection, tenant, self._known)
             catalog = apply_dataset_policies(self._storage, catalog, self._node)

@@ -49,6 +49,7 @@ from zapdb.errors import (
     WritesRefused,
     ZapdbError,
 )
+from zapdb.jobs.archive_pruning import drop_kept_tables
 from zapdb.jobs.index_rebuilding import list_rebuilds
 from zapdb.limits import CATALOG, CONNECTIONS_MAX
 from zapdb.storage import Storage, connect
@@ -205,6 +206,11 @@ def _open_as_node(
         current = load_checked(storage, catalog.tenant, catalog)
         if (current.chain_state, current.place) != (catalog.chain_state, catalog.place):
             raise changed_while_opening(storage)
+        if current.kept_tables.keys() != catalog.kept_tables.keys():
+            raise changed_while_opening(storage)
+        if current.kept_tables:
+            drop_kept_tables(storage, current.tenant)
+            current = load_checked(storage, current.tenant, current)
         check_pins(storage, current, opening.pins)
         current = apply_dataset_policies(storage, current, node)
         sweep_retired(storage)

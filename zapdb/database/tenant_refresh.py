@@ -30,7 +30,7 @@ from zapdb.errors import (
     ZapdbError,
 )
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations
+from zapdb.jobs.archive_pruning import drop_what_is_unused
 from zapdb.jobs.index_rebuilding import list_rebuilds, run_rebuilds
 from zapdb.jobs.job_run import run_each, run_locally
 from zapdb.jobs.waiting import find_next_opening, part_delayed
@@ -92,8 +92,7 @@ class BackgroundJobs:
 def run_all(storage: Storage, tenant: int, should_stop: Callable[[], bool]) -> float | None:
     """Run the tenant's jobs, one thread for all, until none is left or it should stop."""
     runner = partial(run_locally, workers=1, should_stop=should_stop)
-    forget_migrations(storage)
-    drop_kept_tables(storage, tenant)
+    drop_what_is_unused(storage, tenant)
     jobs, delays = part_delayed(storage, plan_jobs(storage, tenant))
     reports = list(run_each(storage, jobs, runner, should_stop))
     held = [report.hold for report in reports if report.hold is not None]

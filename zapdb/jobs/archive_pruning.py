@@ -123,10 +123,17 @@ def _list_settled(connection: Connection, state: ChainState) -> set[tuple[int, i
     }
 
 
-def drop_kept_tables(storage: Storage, tenant: int) -> None:
+def drop_what_is_unused(storage: Storage, tenant: int, known: TenantCatalog | None = None) -> None:
+    """Forget migrations that are not kept any longer, and drop tables of a tenant that are not
+    active, and that no process uses; `known` is a tenant catalog that was loaded before."""
+    forget_migrations(storage)
+    drop_kept_tables(storage, tenant, known)
+
+
+def drop_kept_tables(storage: Storage, tenant: int, known: TenantCatalog | None = None) -> None:
     """Drop the tables of a tenant that are not active, and that no process uses any more."""
     with storage.transaction(TransactionMode.READ) as connection:
-        catalog = load_tenant_catalog(connection, tenant)
+        catalog = load_tenant_catalog(connection, tenant, known)
         if not catalog.kept_tables or not list_unused_tables(connection, catalog):
             return
     catalog.read_whole()
@@ -201,6 +208,7 @@ def prune_archives(storage: Storage, tenant: int) -> int:
     The change log has two events for each field and table: `archive_pruning` before anything is
     deleted, and `archive_pruned` once all is.
     """
+    drop_kept_tables(storage, tenant)
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
         schema = catalog.chain.schema_at(catalog.position)

@@ -3,7 +3,7 @@ database beside zapdb, as when a record was restored from a backup."""
 
 from __future__ import annotations
 
-from zapdb.activation import TenantCatalog, load_tenant_catalog
+from zapdb.activation import TableDescriptor, load_tenant_catalog
 from zapdb.catalog.range_revisions import (
     RangeRevision,
     forget_range_revisions,
@@ -16,25 +16,23 @@ from zapdb.storage.statements import in_range
 
 
 def list_range_revisions(
-    connection: Connection, catalog: TenantCatalog, table: str
+    connection: Connection, tenant: int, descriptor: TableDescriptor
 ) -> list[RangeRevision]:
     """What is known of all keys of a table, in their order; neighbours differ in their revisions.
 
     Where nothing is noted, records may have the first revision of the schema history.
     """
-    descriptor = catalog.table(table)
     first = min(descriptor.layouts)
-    return read_range_revisions(connection, catalog.tenant, descriptor.schema.number, first)
+    return read_range_revisions(connection, tenant, descriptor.schema.number, first)
 
 
 def find_wrong_ranges(
-    connection: Connection, catalog: TenantCatalog, table: str
+    connection: Connection, tenant: int, descriptor: TableDescriptor
 ) -> list[tuple[RangeRevision, int]]:
     """The ranges of a table with records of lower revisions than is known, and how many."""
-    descriptor = catalog.table(table)
-    records = RecordStatements(connection.storage, descriptor.schema.number, catalog.tenant)
+    records = RecordStatements(connection.storage, descriptor.schema.number, tenant)
     mark, found = connection.storage.placeholder, []
-    for known in list_range_revisions(connection, catalog, table):
+    for known in list_range_revisions(connection, tenant, descriptor):
         if known.revision == min(descriptor.layouts):
             continue
         condition, parameters = in_range(mark, known.lower, known.upper)
@@ -54,12 +52,15 @@ def forget_wrong_ranges(storage: Storage, tenant: int) -> list[str]:
     """
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
-        wrong = [name for name in catalog.tables if find_wrong_ranges(connection, catalog, name)]
-    for name in wrong:
-        number = catalog.tables[name].schema.number
+        wrong = [
+            one.schema
+            for one in catalog.list_tables()
+            if find_wrong_ranges(connection, tenant, one)
+        ]
+    for number in (table.number for table in wrong):
         with storage.transaction(TransactionMode.CATALOG) as connection:
             forget_range_revisions(connection, tenant, number)
             for job in list_jobs(connection, tenant):
                 if (job.kind, job.table, job.state) == ("convert", number, "done"):
                     set_state(connection, job, "superseded")
-    return wrong
+    return [table.name for table in wrong]

@@ -259,7 +259,7 @@ class ActiveChecks(RecordChecks):
         return problems + self._check_ranges(connection)
 
     def _check_ranges(self, connection: Connection) -> Problems:
-        wrong = find_wrong_ranges(connection, self.catalog, self.bound.schema.name)
+        wrong = find_wrong_ranges(connection, self.catalog.tenant, self.bound.descriptor)
         return [
             Problem(
                 "range revisions",
@@ -310,7 +310,7 @@ class ArchivedChecks(RecordChecks):
 
 def open_checks(storage: Storage, catalog: TenantCatalog, table: int) -> RecordChecks | None:
     """The checks of an active table, or of one that is archived; None for any other."""
-    for descriptor in catalog.tables.values():
+    for descriptor in catalog.list_tables():
         if descriptor.schema.number == table:
             return ActiveChecks(storage, catalog, descriptor)
     for archived in list_archived_tables(catalog):

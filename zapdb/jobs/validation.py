@@ -34,7 +34,7 @@ class ValidateWork(Work):
             storage,
             catalog,
             descriptor,
-            catalog.place,
+            self.bound.place,
             descriptor.revision,
             self.bound.decode_demanded,
         ).read

@@ -50,7 +50,7 @@ def apply_on_delete(
         bound, keys, referrers = waiting.pop()
         unfinished, removed = list[IncomingReference](), list[Batch]()
         for incoming in referrers:
-            other = session.bind_numbered(incoming.number, incoming.table)
+            other = session.bind_referring(incoming)
             match incoming.key.on_delete:
                 case "restrict":
                     _restrict(connection, bound, keys, other, incoming)

@@ -23,6 +23,7 @@ from zapdb.activation.served_schema import (
     find_served_again,
     find_served_fingerprints,
     find_served_table,
+    may_use,
     require_active,
     served_names,
 )
@@ -65,7 +66,7 @@ from zapdb.tables.commit_tokens import (
     write_commit_token,
 )
 from zapdb.tables.generated_values import REFUSED, OperationNumbers, Sequences
-from zapdb.tables.indexes import BoundTable
+from zapdb.tables.indexes import BoundTable, IncomingReference
 from zapdb.tables.queries.past_ways import PastReading
 
 T = TypeVar("T")
@@ -306,7 +307,15 @@ class Session:
     def bind_numbered(self, number: int, name: str) -> BoundTable:
         """The table with this number; `name` is what it was called. Raises `UnknownName`."""
         loaded = self._require_pins(number)
-        return self._open(loaded, loaded.catalog.table_numbered(number, name))
+        found = loaded.catalog.table_numbered(number, name)
+        if not may_use(loaded.catalog, loaded.served, found):
+            raise UnknownName("the table was dropped", table=name)
+        return self._open(loaded, found)
+
+    def bind_referring(self, incoming: IncomingReference) -> BoundTable:
+        """The table that has a reference, also where it is kept for others."""
+        loaded = self._find_loaded()
+        return self._open(loaded, loaded.catalog.table_numbered(incoming.number, incoming.table))
 
     def rebind(self, bound: BoundTable, connection: Connection | None = None) -> BoundTable:
         """Return the same table, even under another name, in the present tenant catalog, as the

@@ -89,7 +89,7 @@ def find_erasure_target(connection: Connection, catalog: TenantCatalog, name: st
     large = large_fields(entry.schema for entry in log)
     schema = log[-1].schema
     number = schema.number
-    active = next((d for d in catalog.tables.values() if d.schema.number == number), None)
+    active = catalog.find_numbered(number)
     if active is not None:
         schema = active.schema
     return ErasureTarget(schema, large, active is not None)

@@ -233,8 +233,7 @@ class _FieldEraser:
         self._revisions = _LoggedRevisions(connection, working, self._table)
         self._owned = OwnedBlobs(load_layouts(connection, self._tenant, self._table))
         self._blobs = BlobStatements(working.storage)
-        tables = catalog.tables.values()
-        self._active = next((d for d in tables if d.schema.number == self._table), None)
+        self._active = catalog.find_numbered(self._table)
         self._bound: BoundTable | None = None
         if self._active is not None:
             self._bound = BoundTable(working.storage, catalog, self._active)

@@ -106,13 +106,12 @@ def read_schema_at(
             for name, table in then.tables.items()
         }
         return replace(then, tables=tables)
-    tables = {}
-    for entry in read_entries(connection, catalog.tenant):
-        if entry.revision == found.revisions.get(entry.table_number):
-            schema = entry.schema
-            tables[schema.name] = TableAt(
-                schema, entry.revision, entry.layout_revision, False, obstacle
-            )
+    there = [
+        TableAt(entry.schema, entry.revision, entry.layout_revision, False, obstacle)
+        for entry in read_entries(connection, catalog.tenant)
+        if entry.revision == found.revisions.get(entry.table_number)
+    ]
+    tables = _name_tables(connection, catalog, there, found.migration)
     return SchemaAt(tables, read_number(connection, found.migration), found.migration)
 
 
@@ -131,7 +130,7 @@ def _find_at(
     entries: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, catalog.tenant):
         entries.setdefault(entry.table_number, []).append(entry)
-    tables = {}
+    found = list[TableAt]()
     for number, logged in entries.items():
         earlier = later.list_earlier(number, logged)
         if not earlier or earlier[-1].event == "drop":
@@ -145,11 +144,24 @@ def _find_at(
         if obstacle is None and not is_recorded:
             obstacle = make_gap(then.schema.name, moment)
         schema = then.schema
-        tables[schema.name] = TableAt(
-            schema, then.revision, then.layout_revision, is_recorded, obstacle
-        )
+        made = TableAt(schema, then.revision, then.layout_revision, is_recorded, obstacle)
+        found.append(made)
     migration = later.find_migration(catalog.migration)
+    tables = _name_tables(connection, catalog, found, migration)
     return SchemaAt(tables, read_number(connection, migration), migration)
+
+
+def _name_tables(
+    connection: Connection, catalog: TenantCatalog, found: Sequence[TableAt], migration: int
+) -> dict[str, TableAt]:
+    """The tables by name. One that was kept for processes with other files may have had the name of
+    an active one, which is meant then."""
+    tables = {one.schema.name: one for one in found}
+    if len(tables) < len(found) and migration:
+        line = read_line(connection, migration, catalog.chain)
+        active = {table.number for table in line.schema_at(line.end)}
+        tables |= {one.schema.name: one for one in found if one.schema.number in active}
+    return tables
 
 
 def _find_obstacle(

@@ -393,7 +393,7 @@ class Follower:
         def read(connection: Connection, bound: BoundTable) -> tuple[None, dict[str, set[bytes]]]:
             found = dict[str, set[bytes]]()
             for incoming in bound.incoming_references:
-                other = session.bind_numbered(incoming.number, incoming.table)
+                other = session.bind_referring(incoming)
                 stored = find_referrers(connection, bound, keys, other, incoming, sys.maxsize)
                 found.setdefault(other.schema.name, set()).update(key for key, _ in stored)
             return None, found
