@@ -356,6 +356,7 @@ def test_what_it_refers_to_is_kept_with_it(workspace: Workspace, old: Database) 
     assert names(first) == {1: "one", 2: "two"}
     assert not problems(old)
     first.close()
+    old.admin.forget_rolled_back()
     with zapdb.open(workspace.address) as plain:
         assert plain._catalog.kept_tables == {}
 

@@ -36,7 +36,7 @@ from zapdb.database.table_access import Access
 from zapdb.database.tenant_refresh import TenantRefresher
 from zapdb.database.transaction_blocks import Block, Snapshot, Transaction, takes_argument
 from zapdb.errors import CatalogChanged, UsageError, ZapdbError
-from zapdb.jobs.archive_pruning import drop_what_is_unused
+from zapdb.jobs.archive_pruning import drop_kept_tables
 from zapdb.limits import CATALOG, WRITE
 from zapdb.past.reading.audit import AuditEntry, list_audit
 from zapdb.past.reading.difference import (
@@ -405,9 +405,9 @@ class Database(Access):
         if self._node is not None:
             with suppress(ZapdbError):  # if the server can't be reached, the lease expires
                 deregister(self._storage, self._node)
-                # Maybe something was kept for this process alone.
+                # Maybe a table was kept for this process alone.
                 catalog = self._session.catalog
-                drop_what_is_unused(self._storage, catalog.tenant, catalog)
+                drop_kept_tables(self._storage, catalog.tenant, catalog)
         self._storage.close()
 
     def _give_last_stamps(self) -> None:
