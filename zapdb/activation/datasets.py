@@ -39,7 +39,7 @@ def mismatched_indexes(catalog: TenantCatalog) -> list[tuple[TableDescriptor, In
     """Return the indexes whose keys this process would build differently."""
     return [
         (descriptor, index)
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         for index in descriptor.indexes
         if index.is_mismatched
     ]
@@ -50,7 +50,7 @@ def datasets_in_use(catalog: TenantCatalog) -> dict[str, tuple[str, str]]:
     need."""
     found = {
         dependency.dataset: dataset_of(dependency)
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         for index in descriptor.indexes
         for dependency in index.dependencies
     }
@@ -209,7 +209,7 @@ def restart_indexes(
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         found = [
             (descriptor, index)
-            for descriptor in catalog.list_tables()
+            for descriptor in catalog.all_tables
             for index in descriptor.indexes
             if chosen(descriptor, index)
         ]

@@ -113,6 +113,7 @@ def catalog_at(
         active.lines,
         tables,
         {},
+        [*tables.values()],
         active.zones,
         active=active,
         created=frozenset(created),

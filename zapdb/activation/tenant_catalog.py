@@ -11,7 +11,7 @@ reloads it (rule 8).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, Final
@@ -137,6 +137,8 @@ class TenantCatalog:
     kept_tables: dict[int, TableDescriptor] = field(hash=False)
     """Those that are not active, and that processes with other files go on with, by number: they
     have no entry of a drop in the schema history yet."""
+    all_tables: Sequence[TableDescriptor] = field(hash=False, repr=False)
+    """The active ones, and those that are kept."""
     zones: Zones
     """The numbers that stand for time zones in this database's records."""
 
@@ -196,7 +198,7 @@ class TenantCatalog:
 
     def has_been_at(self, place: ChainPlace) -> bool:
         """Whether a table of the tenant got a revision at a place."""
-        return any(place in one.origins.values() for one in self.list_tables())
+        return any(place in one.origins.values() for one in self.all_tables)
 
     def kept_fields(self, table: int) -> dict[int, Field]:
         """The fields whose values are archived because a migration made them that was rolled back
@@ -294,7 +296,7 @@ class TenantCatalog:
 
         def find() -> dict[int, Field]:
             found = dict[int, Field]()
-            known = (one for one in self.list_tables() if one.schema.number == table)
+            known = (one for one in self.all_tables if one.schema.number == table)
             places = {place for one in known for place in one.origins.values()}
             for place in places.union(self.list_places_beside()):
                 if not self.is_on_chain(place):
@@ -309,7 +311,7 @@ class TenantCatalog:
         """Read the migrations that were rolled back and that records may have the revisions of, if
         those of the chain are read: later, an open transaction would need a second connection."""
         if self.chain_state.has_branches and self.stored.is_read:
-            for descriptor in self.list_tables():
+            for descriptor in self.all_tables:
                 len(self.archived_fields(descriptor.schema.number))
 
     def read_kept(self, connection: Connection) -> None:
@@ -331,7 +333,7 @@ class TenantCatalog:
         database is closed."""
         len(self.chain.migrations)
         len(self.stored)
-        for descriptor in self.list_tables():
+        for descriptor in self.all_tables:
             len(descriptor.origins)
 
     def table(self, name: str) -> TableDescriptor:
@@ -339,10 +341,6 @@ class TenantCatalog:
         if found is None:
             raise UnknownName.of_table(name, self.tables)
         return found
-
-    def list_tables(self) -> list[TableDescriptor]:
-        """All tables, those included that are kept for processes that use them."""
-        return [*self.tables.values(), *self.kept_tables.values()]
 
     def place_of(self, descriptor: TableDescriptor) -> ChainPlace:
         """The place whose schema a table has: that of the tenant, if it is not a kept one."""
@@ -425,6 +423,7 @@ def _load_tenant_catalog(
         StoredLines(connection.storage, keeping) if lines is None else lines,
         tables,
         kept_tables,
+        [*tables.values(), *kept_tables.values()],
         zones,
     )
 

@@ -80,7 +80,7 @@ class IndexWork(Work):
         """The counted snapshot is enough: since the build began, every writer keeps the index."""
         with self.storage.transaction(TransactionMode.DDL) as connection:
             catalog = load_tenant_catalog(connection, self.job.tenant, self.catalog)
-            for descriptor in catalog.list_tables():
+            for descriptor in catalog.all_tables:
                 for index in descriptor.indexes:
                     if index.build == self.job.target:
                         if index.needs_build:  # else a twin was faster

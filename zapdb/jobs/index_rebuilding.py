@@ -33,7 +33,7 @@ def list_rebuilds(catalog: TenantCatalog) -> frozenset[int]:
     """The builds of a tenant's indexes that are to be done at once, with this process's data."""
     return frozenset(
         index.build
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         for index in descriptor.indexes
         if index.is_rebuilt
     )
@@ -100,7 +100,7 @@ def plan_reindexing(
     numbers = {index.index.number for _, index in found}
     builds = {
         index.build
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         for index in descriptor.indexes
         if index.index.number in numbers
     }

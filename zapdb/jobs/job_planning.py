@@ -119,7 +119,7 @@ def _take_over(job: Job, superseded: list[Job]) -> Job:
 
 def _entries_of(storage: Storage, catalog: TenantCatalog, job: Job) -> EntryStatements | None:
     """Return the entries that a job goes through if it rewrites an index, else None."""
-    for descriptor in catalog.list_tables():
+    for descriptor in catalog.all_tables:
         for index in descriptor.indexes:
             if job.kind == "index" and index.build == job.target and index.state == "rewriting":
                 records = RecordStatements(storage, job.table, job.tenant)
@@ -131,7 +131,7 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
     """Return the jobs that the active schema needs, done or not, as they are planned."""
     to_build = [
         (descriptor, index)
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         for index in descriptor.indexes
         if index.needs_build
     ]
@@ -153,7 +153,7 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
     ]
     needed += [
         _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         if descriptor.unvalidated
     ]
     return needed

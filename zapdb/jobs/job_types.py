@@ -67,7 +67,7 @@ CONVERT: Final = "zapdb convert run"
 
 
 def _name_index(catalog: TenantCatalog, job: Job) -> JobName:
-    indexes = (index for table in catalog.list_tables() for index in table.indexes)
+    indexes = (index for table in catalog.all_tables for index in table.indexes)
     found = next((index for index in indexes if index.build == job.target), None)
     name = f"index {'(dropped)' if found is None else found.index.name} of {job.table_name}"
     if found is not None and found.state == "rewriting":

@@ -53,9 +53,7 @@ def forget_wrong_ranges(storage: Storage, tenant: int) -> list[str]:
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
         wrong = [
-            one.schema
-            for one in catalog.list_tables()
-            if find_wrong_ranges(connection, tenant, one)
+            one.schema for one in catalog.all_tables if find_wrong_ranges(connection, tenant, one)
         ]
     for number in (table.number for table in wrong):
         with storage.transaction(TransactionMode.CATALOG) as connection:

@@ -310,7 +310,7 @@ class ArchivedChecks(RecordChecks):
 
 def open_checks(storage: Storage, catalog: TenantCatalog, table: int) -> RecordChecks | None:
     """The checks of an active table, or of one that is archived; None for any other."""
-    for descriptor in catalog.list_tables():
+    for descriptor in catalog.all_tables:
         if descriptor.schema.number == table:
             return ActiveChecks(storage, catalog, descriptor)
     for archived in list_archived_tables(catalog):

@@ -127,7 +127,7 @@ def _repair_all(storage: Storage, tenant: int, note: Note, *, dry_run: bool) -> 
     with storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, tenant)
     reports = []
-    for descriptor in catalog.list_tables():
+    for descriptor in catalog.all_tables:
         for index in descriptor.indexes:
             repair = _Repair(storage, catalog, descriptor.schema.number, index.index.number)
             repair.note = note
@@ -167,7 +167,7 @@ class _Repair:
         return report
 
     def _bind(self, catalog: TenantCatalog) -> tuple[BoundTable, IndexMaintainer] | None:
-        for descriptor in catalog.list_tables():
+        for descriptor in catalog.all_tables:
             if descriptor.schema.number != self._table:
                 continue
             bound = BoundTable(self._storage, catalog, descriptor)

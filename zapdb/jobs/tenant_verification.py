@@ -150,10 +150,10 @@ def _report(
 ) -> list[TableReport]:
     """A report for each active table, and for each dropped one with a problem."""
     reports = []
-    for descriptor in catalog.list_tables():
+    for descriptor in catalog.all_tables:
         bound = BoundTable(connection.storage, catalog, descriptor)
         reports.append(_report_active(connection, bound, found.get(bound.schema.number, ())))
-    active = {descriptor.schema.number for descriptor in catalog.list_tables()}
+    active = {descriptor.schema.number for descriptor in catalog.all_tables}
     logs: dict[int, list[RevisionEntry]] = {}
     for entry in read_entries(connection, catalog.tenant):
         logs.setdefault(entry.table_number, []).append(entry)

@@ -138,7 +138,7 @@ def plan_verification(storage: Storage, tenant: int, *, anew: bool = False) -> l
 def list_tables_with_records(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
     """The active tables of a tenant, and the dropped ones with archived records."""
     present = set(list_record_tables(connection))
-    tables = [descriptor.schema for descriptor in catalog.list_tables()]
+    tables = [descriptor.schema for descriptor in catalog.all_tables]
     return tables + [one for one in list_archived_tables(catalog) if one.number in present]
 
 

@@ -148,7 +148,7 @@ def _list_waits(
 
 def _is_of_dropped_table(catalog: TenantCatalog, job: Job) -> bool:
     """Whether a job can't go on; one that the schema needed is superseded when jobs are planned."""
-    active = {descriptor.schema.number for descriptor in catalog.list_tables()}
+    active = {descriptor.schema.number for descriptor in catalog.all_tables}
     return job.table != 0 and job.table not in active
 
 

@@ -51,7 +51,7 @@ def load_job_catalog(
 
 def find_active_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:
     """The active table that a job works on; raises `Superseded` if there is none."""
-    for descriptor in catalog.list_tables():
+    for descriptor in catalog.all_tables:
         if descriptor.schema.number == job.table:
             return descriptor
     raise Superseded

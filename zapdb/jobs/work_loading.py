@@ -54,7 +54,7 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
             planned=job.chain,
             hint="run the job again, which plans it again",
         )
-    for descriptor in catalog.list_tables():
+    for descriptor in catalog.all_tables:
         if descriptor.schema.number == job.table:
             _check_datasets(descriptor, job)
     return work

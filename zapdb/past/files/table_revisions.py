@@ -79,7 +79,7 @@ def read_tables_at(
     one snapshot, of which `catalog` and `revisions` are."""
     later = read_later_events(connection, catalog.tenant, later_sql)
     found = {}
-    active = {descriptor.schema.number: descriptor for descriptor in catalog.list_tables()}
+    active = {descriptor.schema.number: descriptor for descriptor in catalog.all_tables}
     for table in revisions.tables:
         entries = revisions.list_of(table)
         then = later.list_earlier(table, entries)

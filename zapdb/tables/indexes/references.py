@@ -86,7 +86,7 @@ def list_incoming_references(
     order = ("restrict", "set_null", "cascade")
     found = (
         IncomingReference(descriptor.schema.name, descriptor.schema.number, key)
-        for descriptor in catalog.list_tables()
+        for descriptor in catalog.all_tables
         for key in descriptor.schema.foreign_keys
         if target_of(catalog, descriptor.schema.field_numbered(key.field)).number == target.number
     )
