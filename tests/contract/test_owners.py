@@ -19,7 +19,7 @@ from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.cluster import leases
 from zapdb.catalog.cluster.leases import Owner
-from zapdb.errors import ActivationPending, CorruptCatalog, LeaseHeld, UsageError
+from zapdb.errors import ActivationPending, CorruptCatalog, LeaseHeld
 from zapdb.storage import Storage, owners
 
 HAS_PROC = Path("/proc/self/ns/pid").is_symlink()
@@ -175,10 +175,7 @@ def test_rule_12_known_waits_for_a_process_in_another_namespace(
 def test_rule_13_a_rollback_does_not_put_out_a_process_in_another_namespace(
     workspace: Workspace, contained: Peer
 ) -> None:
-    storage = workspace.connect()
-    refused = error_of(lambda: roll_back(storage))
-    assert isinstance(refused, UsageError)
-    assert f"process {contained.ask('process')}" in str(refused.context["nodes"])
+    roll_back(workspace.connect())  # it is alive, so its table stays
     assert contained.ask("insert 1") == "written"
 
 
@@ -198,10 +195,8 @@ def test_rule_09_a_process_of_another_boot_is_live_until_its_lease_ends(
         assert owner.pid == peer.pid
         owner = replace(owner, pid=dead_process(), **ELSEWHERE.get(differs, {}))
         workspace.execute(f"UPDATE zapdb_leases SET owner = ? WHERE {of_peer}", (owner.to_text(),))
-        refused = error_of(lambda: roll_back(workspace.connect()))
+        roll_back(workspace.connect())
         if differs == "nothing":
-            assert refused is None
             assert peer.ask("insert 1").startswith("LeaseLost")
         else:
-            assert isinstance(refused, UsageError)
-            assert peer.ask("insert 1") == "written"
+            assert peer.ask("insert 1") == "written"  # to its table, which stays for it

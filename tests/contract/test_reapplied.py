@@ -14,18 +14,16 @@ from tests.contract.mirrors import Place
 from tests.contract.mirrors import check as check_mirror
 from tests.contract.mirrors import keep as mirror
 from tests.contract.mirrors import place as place
-from tests.contract.rollbacks import Stopped, leave_tenants_due
+from tests.contract.rollbacks import leave_tenants_due
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
 from tests.contract.test_kept_migrations import LENGTH, contents, keep, up, values
 from tests.support import WAYS, Faults, Way, Workspace, count_statements, error_of
 from zapdb.activation import rollback
-from zapdb.activation import up as up_module
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.database import Database
 from zapdb.errors import (
-    ConcurrencyError,
     HistoryBehind,
     HistoryGap,
     PendingMigrations,
@@ -35,6 +33,9 @@ from zapdb.errors import (
 )
 from zapdb.jobs.archive_pruning import forget_migrations, settle
 from zapdb.records import asdict
+
+OTHERS = "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
+OTHERS_X = "add_field: {table: others, field: {name: x, type: string, default: none}}"
 
 
 @pytest.fixture
@@ -280,25 +281,15 @@ def test_what_is_forgotten_goes_with_its_record(workspace: Workspace, old: Datab
     assert is_settled(workspace)
 
 
-def test_a_table_comes_back_empty(
-    workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_comes_back(workspace: Workspace, old: Database) -> None:
     keep(workspace)
-    workspace.write(
-        2, "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
-    )
+    workspace.write(2, OTHERS)
     with workspace.open() as new:
         new.table("others").insert(id=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(rollback, "sweep_retired", lambda _: None)
-        rollback.roll_back(workspace.connect())
-        patched.setattr(up_module, "sweep_retired", lambda _: None)
-        with pytest.raises(ConcurrencyError, match="are still being deleted"):
-            up(workspace)
+    rollback.roll_back(workspace.connect())
     up(workspace)
     with workspace.open() as new:
-        assert new.table("others").count() == 0
-        new.table("others").insert(id=1)
+        assert new.table("others").count() == 1
 
 
 def test_a_unique_index_is_built_again(workspace: Workspace, old: Database) -> None:
@@ -452,10 +443,6 @@ def test_a_fault_at_each_statement(
     assert is_settled(workspace)
 
 
-OTHERS = "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
-OTHERS_X = "add_field: {table: others, field: {name: x, type: string, default: none}}"
-
-
 def rolled_back_with_blue(workspace: Workspace, old: Database) -> Database:
     workspace.write(2, ADD_COLOR)
     new = workspace.open()
@@ -524,24 +511,6 @@ def test_a_past_by_the_schema_of_now(workspace: Workspace, old: Database) -> Non
     assert answers == [UsageError, UsageError]
 
 
-def test_a_new_record_gets_no_value_of_a_discarded_one(workspace: Workspace, old: Database) -> None:
-    keep(workspace)
-    workspace.write(2, OTHERS)
-    workspace.write(3, OTHERS_X)
-    with workspace.open() as new:
-        new.table("others").insert(id=1, x="secret")
-    rollback.roll_back(workspace.connect(), 2)
-    old.admin.run_jobs()
-    rollback.roll_back(workspace.connect(), 1)
-    again = MigrationChoice(to=2, again=True)
-    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, again)
-    with workspace.open(serve_as=2, apply="never") as two:
-        two.table("others").insert(id=1)
-    up(workspace)
-    with workspace.open() as new:
-        assert new.table("others").get(1).x == "none"
-
-
 def test_what_is_kept_of_a_discarded_table_goes_with_it(
     workspace: Workspace, old: Database
 ) -> None:
@@ -570,25 +539,6 @@ def test_a_due_tenant_keeps_its_table(workspace: Workspace, old: Database) -> No
     with workspace.open() as new:
         assert new.for_tenant("acme").table("others").count() == 1
         assert new.table("others").count() == 1
-
-
-def test_a_sweep_that_was_killed_is_made_up_for(
-    workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(_: object) -> None:
-        raise Stopped
-
-    keep(workspace)
-    workspace.write(2, OTHERS)
-    with workspace.open() as new:
-        new.table("others").insert(id=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(rollback, "sweep_retired", stop)
-        with pytest.raises(Stopped):
-            rollback.roll_back(workspace.connect())
-    up(workspace)
-    with workspace.open() as new:
-        assert new.table("others").count() == 0
 
 
 def test_nobody_goes_on_archiving_what_was_forgotten(workspace: Workspace, old: Database) -> None:
@@ -633,11 +583,11 @@ def test_a_reader_of_a_tenant_that_has_yet_to_come_to_it(
 ) -> None:
     keep(workspace)
     old.admin.create_tenant("acme")
-    workspace.write(2, OTHERS)
-    with workspace.open() as new:
-        new.for_tenant("acme")
-    rollback.roll_back(workspace.connect())
+    old.for_tenant("acme")
     old.admin.set_setting("schema_changes", "refuse", tenant="acme")
+    workspace.write(2, OTHERS)
+    workspace.open().close()
+    rollback.roll_back(workspace.connect())
     up(workspace)
     with pytest.raises(PendingMigrations):
         workspace.open(tenant="acme", apply="never", read_only=True)

@@ -278,7 +278,8 @@ def test_going_up_and_back_says_and_does_the_same(twins: Twins, options: tuple[s
     assert twins.run("migrate", "rollback", "--to", "1", "--yes", *options).status == 0
     assert twins.run("migrate", "rollback", "--to", "7", "--yes", *options).status != 0
     assert twins.run("migrate", "status", "--all-tenants", *pending).status == 3
-    twins.run("migrate", "up", *pending)
+    assert twins.run("migrate", "up", *pending).status == 3  # it was rolled back
+    twins.run("migrate", "up", "--again", *pending)
     for address in (twins.here, twins.there):
         with zapdb.open(address) as db:
             people = db.table("people")
@@ -481,7 +482,7 @@ def test_a_repeated_request_is_answered_as_before(twins: Twins) -> None:
     method = BY_FUNCTION[up]
     files = [SentFile(name, text.encode()) for name, text in DIRECTORIES["pending"].items()]
     arguments = {"directory": SentDirectory("m", tuple(files)), "to": None, "wait_seconds": 0.0}
-    arguments |= dict.fromkeys(("all_tenants", "no_build", "dry_run"), False)
+    arguments |= dict.fromkeys(("all_tenants", "no_build", "dry_run", "again"), False)
     request = method.request.write(arguments)
     with grpc.insecure_channel(twins.service.removeprefix("grpc://")) as channel:
         call: Any = channel.stream_stream(

@@ -73,7 +73,8 @@ def switch(connection: Connection, catalog: TenantCatalog, chain: Chain, target:
     way = _Way(catalog.tenant, source, end, is_back, is_again, ChainPlace.on(chain, target))
     before, after = catalog.chain.schema_at(catalog.position), chain.schema_at(target)
     changed = _bring_tables(connection, way, catalog, before, after)
-    changed += _take_tables(connection, way, catalog, before, after)
+    users = _ServedTables(connection, catalog, chain)
+    changed += _take_tables(connection, way, users, before, after)
     if is_back:
         forget_sequences(connection, catalog, end)
     event: TenantEvent = "rollback" if is_back else "activation"
@@ -115,11 +116,11 @@ def _bring_tables(
 
 
 def _take_tables(
-    connection: Connection, way: _Way, catalog: TenantCatalog, before: Schema, after: Schema
+    connection: Connection, way: _Way, users: _ServedTables, before: Schema, after: Schema
 ) -> list[str]:
     """Drop the tables that are no more, but for those that processes go on with: these are kept.
     Returns their names."""
-    changed, users = list[str](), _ServedTables(connection, catalog)
+    changed = list[str]()
     for table in before:
         if after.table_numbered(table.number) is None:
             changed.append(table.name)
@@ -130,7 +131,8 @@ def _take_tables(
                 retire_record_table(connection, way.tenant, table.number)
     for archived in before.archived:
         number = archived.table.number
-        if after.table_active_or_archived(number) is None and number not in catalog.kept_tables:
+        is_kept = number in users.catalog.kept_tables
+        if after.table_active_or_archived(number) is None and not is_kept:
             retire_record_table(connection, way.tenant, number)
     return changed
 
@@ -175,18 +177,18 @@ def _change_kept_table(
 class _ServedTables:
     """The tables that live processes, or such as may be started, are served."""
 
-    def __init__(self, connection: Connection, catalog: TenantCatalog) -> None:
-        self._connection, self._catalog = connection, catalog
+    def __init__(self, connection: Connection, catalog: TenantCatalog, chain: Chain) -> None:
+        """`chain` is that of the stored migrations, to whose end the tenant comes."""
+        self._connection, self.catalog, self._chain = connection, catalog, chain
 
     def has(self, number: int) -> bool:
         return number in self._numbers
 
     @cached_property
     def _numbers(self) -> set[int]:
-        catalog, found = self._catalog, set[int]()
-        state = catalog.chain_state
+        catalog, state = self.catalog, self.catalog.chain_state
+        found = {table.number for table in self._chain.schema_at(self._chain.end)}
         places = {ChainPlace(*one) for one in (*state.kept, *state.reapplied)}
-        places.add(ChainPlace.on(catalog.stored_chain, catalog.stored_chain.end))  # it comes there
         for node, is_alive in nodes.list_nodes(self._connection):
             if is_alive and node.row.served_migration:
                 places.add(ChainPlace(node.row.served_position, node.row.served_migration))
@@ -211,7 +213,7 @@ def _list_referred(table: TableSchema) -> set[int]:
 
 def list_unused_tables(connection: Connection, catalog: TenantCatalog) -> list[TableSchema]:
     """The kept tables that nobody uses any more."""
-    users = _ServedTables(connection, catalog)
+    users = _ServedTables(connection, catalog, catalog.stored_chain)
     return [t.schema for number, t in catalog.kept_tables.items() if not users.has(number)]
 
 

@@ -62,7 +62,10 @@ def find_fingerprint(
     return find_in_log(read_log(connection, tenant, table), wanted)
 
 
-def find_in_log(log: list[RevisionEntry], wanted: int) -> FingerprintMatch:
+def find_in_log(
+    log: list[RevisionEntry], wanted: int, *, is_kept: bool = False
+) -> FingerprintMatch:
+    """`is_kept` says that the table is there only for processes with other files."""
     newest = log[-1]
     revisions = find_revisions(log, wanted)
     last = next((e for e in reversed(log) if e.fingerprint == wanted), None)
@@ -73,7 +76,7 @@ def find_in_log(log: list[RevisionEntry], wanted: int) -> FingerprintMatch:
         tuple(revisions),
         newest.revision,
         newest.fingerprint,
-        newest.event != "drop",
+        newest.event != "drop" and not is_kept,
         () if last is None else compare_tables(last.schema, newest.schema),
     )
 
@@ -131,7 +134,8 @@ class Pins:
             except UnknownName as error:
                 found[name] = error
                 continue
-            violation = _find_violation(log, pin, known)
+            is_kept = log[-1].table_number in catalog.kept_tables
+            violation = _find_violation(log, pin, known, is_kept=is_kept)
             if violation is not None:
                 found[name] = found[log[-1].table_number] = violation
         return found
@@ -155,11 +159,11 @@ NO_PINS: Final = Pins({}, None)
 
 
 def _find_violation(
-    log: list[RevisionEntry], pin: int, known: Collection[int] | None
+    log: list[RevisionEntry], pin: int, known: Collection[int] | None, *, is_kept: bool
 ) -> FingerprintUnknown | None:
     """Return why the program can't know a table, if so; `known` are the fingerprints of the files'
     chain, None without files."""
-    found = find_in_log(log, pin)
+    found = find_in_log(log, pin, is_kept=is_kept)
     context: dict[str, Any] = {
         "table": found.table,
         "pinned": format_fingerprint(pin),
