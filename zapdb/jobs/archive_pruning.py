@@ -7,6 +7,7 @@ operator prunes them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ from zapdb.schema import TableSchema
 from zapdb.storage import Connection, RecordStatements, Storage, TransactionMode
 from zapdb.storage.archives import count_archives, delete_archives, has_archived
 from zapdb.storage.sequences import read_last_numbers
+
+logger = logging.getLogger("zapdb.retirement")
 
 _Begin = Callable[[], AbstractContextManager[Connection]]
 
@@ -137,8 +140,12 @@ def drop_kept_tables(storage: Storage, tenant: int, known: TenantCatalog | None 
         if not catalog.kept_tables or not list_unused_tables(connection, catalog):
             return
     catalog.read_whole()
-    with storage.transaction(TransactionMode.DDL) as connection:
-        drop_unused_tables(connection, load_tenant_catalog(connection, tenant, catalog))
+    try:
+        with storage.transaction(TransactionMode.DDL) as connection:
+            drop_unused_tables(connection, load_tenant_catalog(connection, tenant, catalog))
+    except ConcurrencyError as error:
+        logger.info("unused tables are dropped later: %s", error)
+        return
     sweep_retired(storage)
 
 
