@@ -44,7 +44,7 @@ from zapdb.storage import Connection, RecordStatements, TransactionMode
 def known(db: Database, table: str = "items") -> list[RangeRevision]:
     with db._storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, DEFAULT_TENANT)
-        return list_range_revisions(connection, catalog, table)
+        return list_range_revisions(connection, catalog.tenant, catalog.table(table))
 
 
 def rows_of(place: Workspace) -> int:
@@ -310,4 +310,4 @@ def test_rule_31_tenants_know_their_own_and_leave_nothing(
 def known_of(db: Database) -> list[RangeRevision]:
     with db._storage.transaction(TransactionMode.READ) as connection:
         catalog = load_tenant_catalog(connection, db._catalog.tenant)
-        return list_range_revisions(connection, catalog, "items")
+        return list_range_revisions(connection, catalog.tenant, catalog.table("items"))

@@ -60,7 +60,7 @@ def test_commands_of_exclusive_jobs_say_what_does_the_same_with_spark() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_has_a_name_for_people(kind: JobKind) -> None:
-    catalog: Any = SimpleNamespace(tables={})
+    catalog: Any = SimpleNamespace(all_tables=[])
     name = name_job(catalog, make_job(kind))
     verb, _, what = name.doing.partition(" ")
     assert verb.endswith("ing")
