@@ -12,6 +12,7 @@ from tests.contract.tables import ITEMS, RENAME_SIZE
 from tests.lookups import find
 from tests.support import Workspace
 from zapdb.activation import load_tenant_catalog, rollback
+from zapdb.activation.up import migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database, SchemaEvent
 from zapdb.errors import ConcurrencyError, UnknownName, UsageError
@@ -517,3 +518,30 @@ def test_rule_19_archived_values_of_a_field_with_another_type_are_its_own(
             ("archive_pruning", "items", "size"),
             ("archive_pruned", "items", "size"),
         ]
+
+
+@pytest.mark.on_each_engine
+@pytest.mark.parametrize("is_converted", [True, False])
+def test_another_migration_makes_the_layout_of_a_rolled_back_one(
+    workspace: Workspace, is_converted: bool
+) -> None:
+    """Records that were written under that are converted all the same: what is declared for those
+    without an archived value may be another one."""
+    workspace.write(1, ITEMS)
+    older = workspace.open()
+    older.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(2))
+    drop = (
+        "drop_field: {table: items, field: title, restore: {archive: true, otherwise: {value: %s}}}"
+    )
+    storage = workspace.connect()
+    for otherwise in "first", "second":
+        workspace.write(2, drop % otherwise)
+        migrate_up(storage, DEFAULT_TENANT, workspace.directory)
+        if is_converted or otherwise == "second":
+            older.admin.run_jobs()
+        if otherwise == "first":
+            older.table("items").insert(id=2, title="title 2", size=2)
+            rollback.roll_back(storage)
+    assert [one.title for one in older.table("items").scan()] == ["title 0", "title 1", "title 2"]
+    prune_archives(storage, DEFAULT_TENANT)
+    assert [one.title for one in older.table("items").scan()] == ["second"] * 3

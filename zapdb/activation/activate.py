@@ -147,7 +147,7 @@ def _change_table(connection: Connection, way: _Way, before: Schema, table: Tabl
     elif old is None:
         _require_swept(connection, way.tenant, table)
     if known is not None or way.is_back or way.is_again:  # else it is a new one
-        layout = find_layout(connection, way.tenant, table)
+        layout = _find_layout(connection, way, table)
     event = "reapply" if way.is_again else "rollback" if way.is_back else event
     made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
     schema_history.append_revision(connection, made)
@@ -164,7 +164,7 @@ def _change_kept_table(
     table: TableSchema,
 ) -> None:
     """Make a table active again that was kept, with another schema than it has."""
-    layout = find_layout(connection, way.tenant, table)
+    layout = _find_layout(connection, way, table)
     event: RevisionEvent = "reapply" if way.is_again else "rollback" if way.is_back else "restore"
     made = schema_history.NewRevision(way.tenant, table, event, way.place, layout)
     schema_history.append_revision(connection, made)
@@ -186,9 +186,8 @@ class _ServedTables:
 
     @cached_property
     def _numbers(self) -> set[int]:
-        catalog, state = self.catalog, self.catalog.chain_state
+        catalog, places = self.catalog, set(self.catalog.list_kept_places())
         found = {table.number for table in self._chain.schema_at(self._chain.end)}
-        places = {ChainPlace(*one) for one in (*state.kept, *state.reapplied)}
         for node, is_alive in nodes.list_nodes(self._connection):
             if is_alive and node.row.served_migration:
                 places.add(ChainPlace(node.row.served_position, node.row.served_migration))
@@ -267,12 +266,17 @@ def forget_sequences(connection: Connection, catalog: TenantCatalog, chain: Chai
         delete_sequence(connection, tenant, field)
 
 
-def find_layout(connection: Connection, tenant: int, table: TableSchema) -> KnownLayout:
+def _find_layout(connection: Connection, way: _Way, table: TableSchema) -> KnownLayout:
     """Return what is known of a table's layout by the entries of its history that are no drops:
-    records that had it before are current again, whatever layouts there were since."""
+    records that had it before on this line are current again, whatever layouts there were since. A
+    migration beside it may have made the same layout, and declares another way back."""
     record_format, is_newest = format_to_write(connection, "record"), True
-    for entry in reversed(list(schema_history.read_entries(connection, tenant, table.number))):
+    entries = list(schema_history.read_entries(connection, way.tenant, table.number))
+    for entry in reversed(entries):
         if entry.event == "drop":
+            continue
+        if entry.place != ChainPlace.on(way.target, entry.position):
+            is_newest = False
             continue
         if entry.record_format == record_format and entry.schema.layout == table.layout:
             since = entry.layout_revision if is_newest else None
