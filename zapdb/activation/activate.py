@@ -268,14 +268,16 @@ def forget_sequences(connection: Connection, catalog: TenantCatalog, chain: Chai
 
 def _find_layout(connection: Connection, way: _Way, table: TableSchema) -> KnownLayout:
     """Return what is known of a table's layout by the entries of its history that are no drops:
-    records that had it before on this line are current again, whatever layouts there were since. A
-    migration beside it may have made the same layout, and declares another way back."""
+    records that had it before are current again, whatever layouts there were since, if it began on
+    this line. A migration beside it may have made the same one, and declares another way back."""
     record_format, is_newest = format_to_write(connection, "record"), True
     entries = list(schema_history.read_entries(connection, way.tenant, table.number))
+    places = {entry.revision: entry.place for entry in entries}
     for entry in reversed(entries):
         if entry.event == "drop":
             continue
-        if entry.place != ChainPlace.on(way.target, entry.position):
+        began = places.get(entry.first_layout_revision)  # None if that was pruned
+        if began is not None and began != ChainPlace.on(way.target, began.position):
             is_newest = False
             continue
         if entry.record_format == record_format and entry.schema.layout == table.layout:
