@@ -1,7 +1,7 @@
 """The client for asyncio: the same methods, awaited.
 
 async with zapdb.aio.connect("grpcs://db.example.com:7427") as client:
-    print(await client.catalog.all_tables)
+    print(await client.catalog.list_tables())
 """
 
 from __future__ import annotations

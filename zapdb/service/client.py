@@ -1,7 +1,7 @@
 """The client: the methods of the control plane, called on a service.
 
     with zapdb.connect("grpcs://db.example.com:7427", tenant="acme") as client:
-        print(client.catalog.all_tables)
+        print(client.catalog.list_tables())
 
 A method here is the function of the same name in `zapdb.control`, with its parameters and its
 answer, and it raises the errors that the database raises.
