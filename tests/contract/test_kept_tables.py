@@ -37,6 +37,9 @@ DISCARD = "drop_table: {table: tags, records: discard}"
 BY_ITEM = "create_index: {table: tags, index: by_item, fields: [{field: item}]}"
 REFERS = "add_reference: {table: tags, field: item, on_delete: restrict}"
 COLOR = "add_field: {table: tags, field: {name: color, type: string}, fill: {value: red}}"
+NUMBER = """\
+add_field: {table: tags, field: {name: number, type: integer, generated: sequence},
+            fill: {expression: id * 10}}"""
 
 
 @pytest.fixture
@@ -505,3 +508,27 @@ def test_a_preview_has_it(workspace: Workspace, old: Database) -> None:
     with workspace.open(apply="never", preview=True) as future:
         assert names(future) == {1: "one", 2: "two"}
         assert [one.id for one in future.table("tags").where(name="two")] == [2]
+
+
+@pytest.mark.on_each_engine
+def test_its_sequence_goes_on_behind_older_records(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, TAGS)
+    with workspace.open() as db:
+        db.table("tags").insert(id=5, name="five")
+    workspace.write(3, NUMBER)
+    up(workspace)
+    workspace.write(4, DISCARD)
+    before = workspace.open(serve_as=3, apply="never")
+    up(workspace)
+    assert before.table("tags").insert(id=1, name="one").number == 51
+
+
+def test_an_error_says_what_brought_its_constraint(workspace: Workspace, old: Database) -> None:
+    workspace.write(2, TAGS)
+    workspace.write(3, NAMES)
+    second, first = workspace.open(), workspace.open(serve_as=2)
+    second.table("tags").insert(id=1, name="one")
+    rollback.roll_back(workspace.connect(), 1)
+    with pytest.raises(UniqueViolation) as refused:
+        first.table("tags").insert(id=2, name="one")
+    assert refused.value.context["added_by"] == "0003_test"

@@ -349,7 +349,7 @@ def list_key_ranges(target: Target, table: str) -> KeyRanges:
     with target.reading() as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
         descriptor = catalog.table(table)
-        known = list_range_revisions(connection, catalog.tenant, catalog.table(table))
+        known = list_range_revisions(connection, catalog.tenant, descriptor)
     return KeyRanges(
         tuple(
             KeyRange(

@@ -309,10 +309,10 @@ class ArchivedChecks(RecordChecks):
 
 
 def open_checks(storage: Storage, catalog: TenantCatalog, table: int) -> RecordChecks | None:
-    """The checks of an active table, or of one that is archived; None for any other."""
-    for descriptor in catalog.all_tables:
-        if descriptor.schema.number == table:
-            return ActiveChecks(storage, catalog, descriptor)
+    """The checks of a table that is active, kept or archived; None for any other."""
+    descriptor = catalog.find_numbered(table)
+    if descriptor is not None:
+        return ActiveChecks(storage, catalog, descriptor)
     for archived in list_archived_tables(catalog):
         if archived.number == table:
             return ArchivedChecks(storage, catalog, archived)

@@ -167,13 +167,13 @@ class _Repair:
         return report
 
     def _bind(self, catalog: TenantCatalog) -> tuple[BoundTable, IndexMaintainer] | None:
-        for descriptor in catalog.all_tables:
-            if descriptor.schema.number != self._table:
-                continue
-            bound = BoundTable(self._storage, catalog, descriptor)
-            for index in bound.indexes:
-                if index.descriptor.index.number == self._index and index.is_readable:
-                    return bound, index
+        descriptor = catalog.find_numbered(self._table)
+        if descriptor is None:
+            return None
+        bound = BoundTable(self._storage, catalog, descriptor)
+        for index in bound.indexes:
+            if index.descriptor.index.number == self._index and index.is_readable:
+                return bound, index
         return None
 
     def _bind_now(self, connection: Connection) -> tuple[BoundTable, IndexMaintainer] | None:

@@ -50,11 +50,11 @@ def load_job_catalog(
 
 
 def find_active_table(catalog: TenantCatalog, job: Job) -> TableDescriptor:
-    """The active table that a job works on; raises `Superseded` if there is none."""
-    for descriptor in catalog.all_tables:
-        if descriptor.schema.number == job.table:
-            return descriptor
-    raise Superseded
+    """The table that a job works on, active or kept; raises `Superseded` if there is none."""
+    found = catalog.find_numbered(job.table)
+    if found is None:
+        raise Superseded
+    return found
 
 
 class Work(ABC):

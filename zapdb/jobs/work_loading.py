@@ -54,9 +54,9 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
             planned=job.chain,
             hint="run the job again, which plans it again",
         )
-    for descriptor in catalog.all_tables:
-        if descriptor.schema.number == job.table:
-            _check_datasets(descriptor, job)
+    descriptor = catalog.find_numbered(job.table)
+    if descriptor is not None:
+        _check_datasets(descriptor, job)
     return work
 
 

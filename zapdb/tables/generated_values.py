@@ -495,7 +495,7 @@ def _scan(connection: Connection, bound: BoundTable, field: int) -> int:
         bound.storage,
         catalog,
         descriptor,
-        catalog.place,
+        bound.place,
         descriptor.revision,
         decoder_of(bound.schema, frozenset({field}), catalog.zones),
     )

@@ -338,7 +338,7 @@ def show_code(catalog: TenantCatalog, descriptor: TableDescriptor) -> str:
 
 
 def _sections(catalog: TenantCatalog, descriptor: TableDescriptor) -> Iterator[str]:
-    table = descriptor.schema
+    table, place = descriptor.schema, catalog.place_of(descriptor)
     yield f"# The codec of {table.name}, revision {descriptor.revision}.\n"
     yield codec_for(table, catalog.zones).source
     for index in table.indexes:
@@ -350,7 +350,7 @@ def _sections(catalog: TenantCatalog, descriptor: TableDescriptor) -> Iterator[s
     for revision in sorted(descriptor.origins):
         if descriptor.layouts.get(revision) != revision:
             continue  # its records have the layout of an earlier one
-        program = compile_program(catalog, descriptor, table, catalog.place, revision)
+        program = compile_program(catalog, descriptor, table, place, revision)
         if program is not None:
             yield f"# The conversion from revision {revision} to revision {descriptor.revision}.\n"
             yield program.source

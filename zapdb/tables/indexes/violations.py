@@ -47,8 +47,8 @@ def describe_origin(bound: BoundTable, has_it: Callable[[Schema], bool]) -> dict
     catalog, served = bound.catalog, bound.served
     if served is None or sees_active(catalog, served) or has_it(catalog.schema_at(served)):
         return {}
-    chain = catalog.chain.up_to(catalog.position)
-    newer = chain.after(find_parting(catalog.line_to(served), chain))
+    line = catalog.line_to(bound.place)
+    newer = line.after(find_parting(catalog.line_to(served), line))
     added = [m for m in newer if not has_it(m.before) and has_it(m.after)]
     return {"added_by": added[-1].label} if added else {}
 
