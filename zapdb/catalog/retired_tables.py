@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from typing import Final
 
 import sqlalchemy as sa
 
@@ -28,7 +27,8 @@ from zapdb.catalog.rows import load_row
 from zapdb.errors import ConcurrencyError, ZapdbError
 from zapdb.limits import PAGE_RECORDS_MAX
 from zapdb.schema import Index
-from zapdb.storage import ArchiveStatements, Connection, Storage, TransactionMode
+from zapdb.storage import Connection, Storage, TransactionMode
+from zapdb.storage.archives import delete_archives_of
 from zapdb.storage.cells import as_bytes
 from zapdb.storage.data_tables import (
     create_index_table,
@@ -44,7 +44,6 @@ logger = logging.getLogger("zapdb.retirement")
 
 
 Retired = RetiredEntries | RetiredRecords
-ANY_CELL: Final = 0
 
 
 def retire_record_table(connection: Connection, tenant: int, number: int) -> None:
@@ -156,8 +155,8 @@ def delete_records(
             page = connection.fetch_all(records.page_sql, (b"", PAGE_RECORDS_MAX))
             keys = [as_bytes(key) for key, _ in page]
             connection.run_many(records.delete_sql, [(key,) for key in keys])
-            # Whatever their cells: those of migrations that were rolled back are in no schema.
-            ArchiveStatements(records, (ANY_CELL,)).delete_many(connection, keys)
+            # The cells of migrations that were rolled back are in no schema.
+            delete_archives_of(connection, records, keys)
         if not keys:
             return deleted
         deleted += len(keys)

@@ -75,9 +75,8 @@ class ArchiveStatements:
 
     def delete_many(self, connection: Connection, keys: Sequence[bytes]) -> None:
         """Delete the archived values of records that are deleted."""
-        for some, marks in self._portions(keys):
-            sql = f"DELETE FROM zapdb_archives WHERE {self._mine} AND key IN ({marks})"
-            connection.run(sql, some)
+        if self.is_used:
+            delete_archives_of(connection, self._records, keys)
 
     def load(self, connection: Connection, key: bytes) -> tuple[bytes | None, dict[int, bytes]]:
         """Return a record, or None if it does not exist, and its archived values by cell."""
@@ -90,23 +89,27 @@ class ArchiveStatements:
     ) -> dict[bytes, dict[int, bytes]]:
         """Return the archived values of several records, by key and cell."""
         found: dict[bytes, dict[int, bytes]] = {}
+        if not self.is_used:
+            return found
         sql = f"SELECT key, cell, value FROM zapdb_archives WHERE {self._mine} AND key IN"
-        for some, marks in self._portions(keys):
+        for some, marks in _portions(self._records, keys):
             for key, cell, value in connection.fetch_all(f"{sql} ({marks})", some):
                 found.setdefault(as_bytes(key), {})[as_number(cell)] = as_bytes(value)
         return found
 
-    def _portions(self, keys: Sequence[bytes]) -> Iterator[tuple[Sequence[bytes], str]]:
-        """The keys as far as they may have archived values, in portions for one statement each,
-        with the marks for them."""
-        mark = self._records.storage.placeholder
-        for start in range(0, len(keys) if self.is_used else 0, _KEYS_PER_STATEMENT):
-            some = keys[start : start + _KEYS_PER_STATEMENT]
-            yield some, ", ".join([mark] * len(some))
-
     def open(self, key: bytes, value: bytes) -> StoredArchive:
         """Return the archive of a record that has been read; it is loaded only if it is needed."""
         return StoredArchive(self, self._records, key, value)
+
+
+def _portions(
+    records: RecordStatements, keys: Sequence[bytes]
+) -> Iterator[tuple[Sequence[bytes], str]]:
+    """The keys in portions for one statement each, with the marks for them."""
+    mark = records.storage.placeholder
+    for start in range(0, len(keys), _KEYS_PER_STATEMENT):
+        some = keys[start : start + _KEYS_PER_STATEMENT]
+        yield some, ", ".join([mark] * len(some))
 
 
 def of_table(tenant: int, table: int) -> str:
@@ -142,6 +145,15 @@ class StoredArchive:
             if is_told and stored != self._value:
                 raise ReadConflict(self._records.find_again(connection, self._key, stored))
         return self._loaded.get(number)
+
+
+def delete_archives_of(
+    connection: Connection, records: RecordStatements, keys: Sequence[bytes]
+) -> None:
+    """Delete the archived values of some records, whatever their cells."""
+    mine = of_table(records.tenant, records.number)
+    for some, marks in _portions(records, keys):
+        connection.run(f"DELETE FROM zapdb_archives WHERE {mine} AND key IN ({marks})", some)
 
 
 def delete_archives(

@@ -26,7 +26,6 @@ class PastAdapter(SchemaAdapter):
 
     def __init__(self, bound: BoundTable, schema: TableSchema, reader: RecordReader) -> None:
         self.bound = bound
-        self.place = bound.place
         self.schema = schema
         self.codec = codec_for(schema, bound.catalog.zones)
         self.reader = reader
