@@ -7,8 +7,18 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.contract.tables import ITEMS
 from tests.support import Workspace
 from zapdb.activation import rollback
+from zapdb.database import Database
+
+
+def begin_with_three(workspace: Workspace) -> Database:
+    """Store a migration and three records; returns a process that knows no files."""
+    workspace.write(1, ITEMS)
+    with workspace.open() as db:
+        db.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(3))
+    return workspace.follow()
 
 
 class Stopped(Exception):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-import zapdb
 from tests.cli.program import Result, run_here
 from tests.contract.tables import ITEMS
 from tests.contract.test_kept_migrations import contents, values
@@ -43,9 +42,7 @@ def old(workspace: Workspace) -> Database:
     workspace.write(1, ITEMS.replace(", check: size >= 0", ""))
     with workspace.open() as db:
         db.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(3))
-    found = zapdb.open(workspace.address)
-    workspace._opened.append(found)
-    return found
+    return workspace.follow()
 
 
 def amend(workspace: Workspace, *more: str) -> Result:

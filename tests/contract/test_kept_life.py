@@ -30,7 +30,7 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.stored_migrations import read_chain_state
 from zapdb.database import Database
 from zapdb.errors import HistoryGap, MigrationConflict, PendingMigrations
-from zapdb.jobs.archive_pruning import settle
+from zapdb.jobs.archive_pruning import sweep_chain_state
 from zapdb.records import asdict
 
 SEEDS = range(300 if forms.is_long else 3)
@@ -204,8 +204,7 @@ class Life:
         self.model = Model(root)
         workspace.write(1, FIRST)
         self.processes = {root: self.start(root)}
-        self.plain = zapdb.open(workspace.address)
-        workspace._opened.append(self.plain)
+        self.plain = workspace.follow()
         self.history: History = ("off", "follows", "late")[seed % 3]
         self.past = list[tuple[int, Shown]]()
         if self.history != "off":
@@ -410,7 +409,7 @@ class Life:
         self.plain.admin.run_jobs()
         self.model.convert()
         storage = self.workspace.connect()
-        settle(storage)
+        sweep_chain_state(storage)
         left = {number for number, _ in read_chain_state(storage.connection()).reapplied}
         storage.close()
         self.model.reapplied = {one for one in self.model.reapplied if one.number in left}

@@ -13,7 +13,8 @@ import pytest
 
 import zapdb
 from tests.cli.program import run_here
-from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
+from tests.contract.rollbacks import begin_with_three
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT
 from tests.support import Workspace, count_statements
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
@@ -42,13 +43,7 @@ def values(db: Database, field: str) -> dict[int, Any]:
 
 @pytest.fixture
 def old(workspace: Workspace) -> Database:
-    """A process that knows no files, with three records of before any other migration."""
-    workspace.write(1, ITEMS)
-    with workspace.open() as db:
-        db.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(3))
-    found = zapdb.open(workspace.address)
-    workspace._opened.append(found)
-    return found
+    return begin_with_three(workspace)
 
 
 @pytest.mark.on_each_engine
@@ -74,7 +69,7 @@ def test_a_process_goes_on_with_its_schema(workspace: Workspace, old: Database) 
 
 
 def keep(workspace: Workspace, seconds: int = 3600) -> None:
-    with zapdb.open(workspace.address) as db:
+    with workspace.follow() as db:
         db.admin.set_setting("rolled_back_kept_seconds", str(seconds))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import zapdb
 from tests.cli.program import run_here
-from tests.contract.tables import ITEMS
+from tests.contract.rollbacks import begin_with_three
 from tests.contract.test_kept_migrations import keep, up
 from tests.support import Workspace
 from zapdb.activation import rollback
@@ -44,17 +44,7 @@ add_field: {table: tags, field: {name: number, type: integer, generated: sequenc
 
 @pytest.fixture
 def old(workspace: Workspace) -> Database:
-    """A process that knows no files."""
-    workspace.write(1, ITEMS)
-    with workspace.open() as db:
-        db.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(3))
-    return open_plain(workspace)
-
-
-def open_plain(workspace: Workspace) -> Database:
-    found = zapdb.open(workspace.address)
-    workspace._opened.append(found)
-    return found
+    return begin_with_three(workspace)
 
 
 def open_before_the_drop(workspace: Workspace, drop: str) -> Database:
@@ -89,7 +79,7 @@ def test_a_table_of_a_rolled_back_migration(workspace: Workspace, old: Database)
     new.table("tags").insert(id=1, name="one", item=1)
     rollback.roll_back(workspace.connect())
     with pytest.raises(UnknownName):
-        open_plain(workspace).table("tags")
+        workspace.follow().table("tags")
     new.table("tags").insert(id=2, name="two")
     new.table("tags").update(1, name="first")
     with pytest.raises(UniqueViolation):
@@ -98,13 +88,13 @@ def test_a_table_of_a_rolled_back_migration(workspace: Workspace, old: Database)
     assert [one.id for one in new.table("tags").where(name="two")] == [2]
     old.table("items").update(1, title="changed")
     up(workspace)
-    assert names(open_plain(workspace)) == {1: "first", 2: "two"}
+    assert names(workspace.follow()) == {1: "first", 2: "two"}
     assert not [report for report in old.admin.verify() if report.problems]
     rollback.roll_back(workspace.connect())
     new.close()
     old.admin.forget_rolled_back()
     up(workspace)
-    assert names(open_plain(workspace)) == {}
+    assert names(workspace.follow()) == {}
 
 
 @pytest.mark.on_each_engine
@@ -129,7 +119,7 @@ def test_code_of_before_goes_on_with_a_table_that_is_dropped(
             prune_archives(workspace.connect(), DEFAULT_TENANT)
     rollback.roll_back(workspace.connect())
     workspace.remove(3)
-    assert names(open_plain(workspace)) == {1: "first", 2: "two"}
+    assert names(workspace.follow()) == {1: "first", 2: "two"}
     assert not [report for report in old.admin.verify() if report.problems]
 
 
@@ -170,7 +160,7 @@ def test_it_is_there_for_those_that_are_started(workspace: Workspace, old: Datab
     with pytest.raises(PendingMigrations):
         workspace.open()
     up(workspace)
-    assert names(open_plain(workspace)) == {}
+    assert names(workspace.follow()) == {}
 
 
 @pytest.mark.on_each_engine
@@ -204,7 +194,7 @@ def test_processes_of_two_versions_of_it(workspace: Workspace, old: Database) ->
     colors = {key: row["color"] for key, row in rows(second).items()}
     assert colors == {1: "blue", 2: "red", 3: "green"}
     up(workspace)
-    plain = open_plain(workspace)
+    plain = workspace.follow()
     assert {key: row["color"] for key, row in rows(plain).items()} == colors
     assert not [report for report in old.admin.verify() if report.problems]
 
@@ -222,7 +212,7 @@ def test_each_tenant_by_itself(workspace: Workspace, old: Database) -> None:
     new.close()
     old.admin.forget_rolled_back()
     up(workspace)
-    assert names(open_plain(workspace)) == {}
+    assert names(workspace.follow()) == {}
     with workspace.open() as again:
         assert names(again.for_tenant("acme")) == {}
 
@@ -361,7 +351,7 @@ def test_what_it_refers_to_is_kept_with_it(workspace: Workspace, old: Database) 
     assert not problems(old)
     first.close()
     old.admin.forget_rolled_back()
-    with zapdb.open(workspace.address) as plain:
+    with workspace.follow() as plain:
         assert plain._catalog.kept_tables == {}
 
 
@@ -379,7 +369,7 @@ def test_the_active_table_is_meant_by_its_name(
     second = workspace.open()
     second.table("tags").insert(id=1, text="of the second")
     rollback.roll_back(workspace.connect())
-    plain = open_plain(workspace)
+    plain = workspace.follow()
     plain.table("tags").insert(id=2, name="two")
     moment = plain.change_log.end()
     old.history.flush()
@@ -402,7 +392,7 @@ def test_its_last_user_drops_it(workspace: Workspace, old: Database) -> None:
     before.table("tags").insert(id=2, name="two")
     before.close()
     assert list_events(workspace) == ["create", "drop"]
-    assert open_plain(workspace)._catalog.kept_tables == {}
+    assert workspace.follow()._catalog.kept_tables == {}
 
 
 def test_another_tenant_drops_it_when_it_is_opened(workspace: Workspace, old: Database) -> None:
@@ -424,7 +414,7 @@ def test_it_is_verified(workspace: Workspace, old: Database) -> None:
     new = workspace.open()
     new.table("tags").insert(id=1, name="one")
     rollback.roll_back(workspace.connect())
-    number = open_plain(workspace)._catalog.kept_tables[2].indexes[0].entry_table
+    number = workspace.follow()._catalog.kept_tables[2].indexes[0].entry_table
     workspace.execute(f"DELETE FROM zapdb_entries_{number}")
     (found,) = problems(old)
     assert found.table == "tags"
@@ -471,7 +461,7 @@ def test_an_archive_is_pruned_when_nobody_uses_it(workspace: Workspace, old: Dat
 def test_a_process_that_has_it_no_more_writes_nothing(workspace: Workspace, old: Database) -> None:
     workspace.write(2, TAGS)
     new = workspace.open()
-    table = open_plain(workspace).table("tags")
+    table = workspace.follow().table("tags")
     table.insert(id=1, name="one")
     rollback.roll_back(workspace.connect())
     with pytest.raises(UnknownName):

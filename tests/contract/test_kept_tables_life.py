@@ -19,7 +19,7 @@ from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import UnknownName
-from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations, settle
+from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations, sweep_chain_state
 
 SEEDS = range(60 if forms.is_long else 2)
 STEPS = 80
@@ -64,8 +64,7 @@ class Life:
         self.model = Model(first, [first], records={0: {}})
         self.count = 1
         self.processes = {first: self.start(first)}
-        self.plain = zapdb.open(workspace.address)
-        workspace._opened.append(self.plain)
+        self.plain = workspace.follow()
 
     def make(self, table: int) -> str:
         return (
@@ -88,7 +87,7 @@ class Life:
     def up(self, directory: Path) -> None:
         storage = self.workspace.connect()
         migrate_up(storage, DEFAULT_TENANT, directory, MigrationChoice(again=True))
-        settle(storage)  # at once, since no values were kept
+        sweep_chain_state(storage)  # at once, since no values were kept
         storage.close()
 
     def apply(self) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-import zapdb
 from tests.cli.program import run_here
 from tests.contract.mirrors import Place
 from tests.contract.mirrors import check as check_mirror
 from tests.contract.mirrors import keep as mirror
 from tests.contract.mirrors import place as place
-from tests.contract.rollbacks import leave_tenants_due
-from tests.contract.tables import ADD_COLOR, ADD_WEIGHT, ITEMS
+from tests.contract.rollbacks import begin_with_three, leave_tenants_due
+from tests.contract.tables import ADD_COLOR, ADD_WEIGHT
 from tests.contract.test_kept_migrations import LENGTH, contents, keep, up, values
 from tests.support import WAYS, Faults, Way, Workspace, count_statements, error_of
 from zapdb.activation import rollback
@@ -31,7 +30,7 @@ from zapdb.errors import (
     UniqueViolation,
     UsageError,
 )
-from zapdb.jobs.archive_pruning import forget_migrations, settle
+from zapdb.jobs.archive_pruning import forget_migrations, sweep_chain_state
 from zapdb.records import asdict
 
 OTHERS = "create_table: {table: others, key: [id], fields: [{name: id, type: integer}]}"
@@ -40,13 +39,7 @@ OTHERS_X = "add_field: {table: others, field: {name: x, type: string, default: n
 
 @pytest.fixture
 def old(workspace: Workspace) -> Database:
-    """A process that knows no files, with three records of before any other migration."""
-    workspace.write(1, ITEMS)
-    with workspace.open() as db:
-        db.table("items").insert_many({"id": n, "title": f"title {n}", "size": n} for n in range(3))
-    found = zapdb.open(workspace.address)
-    workspace._opened.append(found)
-    return found
+    return begin_with_three(workspace)
 
 
 @pytest.fixture
@@ -55,11 +48,20 @@ def first(workspace: Workspace, old: Database) -> Database:
     return workspace.open(serve_as=1)
 
 
-def is_settled(workspace: Workspace) -> bool:
+def roll_back_blue(workspace: Workspace) -> Database:
+    """Add a color, which is blue in one record, and roll it back; the process goes on with it."""
+    workspace.write(2, ADD_COLOR)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    rollback.roll_back(workspace.connect())
+    return new
+
+
+def is_swept(workspace: Workspace) -> bool:
     """Whether nothing is left of what was kept."""
     storage = workspace.connect()
     forget_migrations(storage)
-    settle(storage)
+    sweep_chain_state(storage)
     state = read_chain_state(storage.connection())
     rows = workspace.execute("SELECT count(*) FROM zapdb_archives")
     return not (state.reapplied or state.forgotten) and rows == [(0,)]
@@ -67,10 +69,7 @@ def is_settled(workspace: Workspace) -> bool:
 
 @pytest.mark.on_each_engine
 def test_its_values_come_back(workspace: Workspace, old: Database) -> None:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    new = roll_back_blue(workspace)
     old.admin.run_jobs()
     new.table("items").update(2, color="green")
     old.table("items").update(1, title="changed")
@@ -79,9 +78,9 @@ def test_its_values_come_back(workspace: Workspace, old: Database) -> None:
     assert values(old, "color") == values(new, "color") == expected
     old.table("items").update(0, color="black")
     new.table("items").update(2, title="changed")
-    assert not is_settled(workspace)
+    assert not is_swept(workspace)
     old.admin.run_jobs()
-    assert is_settled(workspace)
+    assert is_swept(workspace)
     assert values(old, "color") == values(workspace.open(), "color") == expected | {0: "black"}
     assert not [report for report in old.admin.verify() if report.problems]
 
@@ -97,7 +96,7 @@ def test_what_was_not_converted_is_as_it_was(workspace: Workspace, old: Database
     rollback.roll_back(workspace.connect())
     up(workspace)
     assert [report.progress.written for report in old.admin.run_jobs()] == [0]
-    assert is_settled(workspace)
+    assert is_swept(workspace)
     assert values(old, "color") == {0: "red", 1: "blue", 2: "red"}
 
 
@@ -115,10 +114,7 @@ def test_back_and_forth(workspace: Workspace, old: Database) -> None:
 
 
 def test_pipelines_do_not_take_it_back(workspace: Workspace, old: Database) -> None:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    new = roll_back_blue(workspace)
     options = ["-d", workspace.address, "-m", str(workspace.directory)]
     refused = run_here(["migrate", "up", *options])
     assert refused.status == 3
@@ -145,10 +141,7 @@ def test_what_is_not_kept_is_stored_anew(workspace: Workspace, old: Database) ->
 
 
 def test_others_are_stored_behind_it(workspace: Workspace, old: Database) -> None:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    new = roll_back_blue(workspace)
     workspace.write(3, ADD_WEIGHT)
     up(workspace)
     assert values(old, "weight") == {0: 7, 1: 7, 2: 7}
@@ -196,7 +189,7 @@ def test_a_tenant_that_has_yet_to_come_to_it(workspace: Workspace, old: Database
     acme.admin.run_jobs()
     old.admin.set_setting("schema_changes", "refuse", tenant="acme")
     up(workspace)
-    assert not is_settled(workspace)
+    assert not is_swept(workspace)
     assert values(there, "color") == {1: "blue"}
     there.table("items").update(1, color="green")
     acme.table("items").update(1, title="b")
@@ -221,7 +214,7 @@ def test_a_tenant_that_has_yet_to_come_to_it(workspace: Workspace, old: Database
     assert values(acme, "color") == values(there, "color") == {1: "green"}
     acme.admin.run_jobs()
     old.admin.run_jobs()
-    assert is_settled(workspace)
+    assert is_swept(workspace)
 
 
 def test_a_tenant_that_is_due_at_another_one(workspace: Workspace, old: Database) -> None:
@@ -239,7 +232,7 @@ def test_a_tenant_that_is_due_at_another_one(workspace: Workspace, old: Database
     leave_tenants_due(workspace)
     color.write_text(text)
     up(workspace)
-    assert not is_settled(workspace)
+    assert not is_swept(workspace)
     there.table("items").update(1, color="blue")
     assert values(there, "color") == {1: "blue"}
     assert "color" not in contents(acme)[1]
@@ -249,10 +242,7 @@ def test_a_tenant_that_is_due_at_another_one(workspace: Workspace, old: Database
 
 def test_a_due_tenant_reads_what_came_back(workspace: Workspace, old: Database) -> None:
     """It has values in the archive when the migration is rolled back again."""
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    new = roll_back_blue(workspace)
     old.admin.run_jobs()
     new.close()
     up(workspace)
@@ -265,20 +255,17 @@ def test_a_due_tenant_reads_what_came_back(workspace: Workspace, old: Database) 
     rollback.roll_back(workspace.connect())
     assert old.admin.forget_rolled_back() == 1
     old.admin.run_jobs()
-    assert is_settled(workspace)
+    assert is_swept(workspace)
 
 
 def test_what_is_forgotten_goes_with_its_record(workspace: Workspace, old: Database) -> None:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    new = roll_back_blue(workspace)
     old.table("items").update(1, title="x")
     new.close()
     rollback.forget(workspace.connect(), now=True)  # a sweep has yet to come
     old.table("items").delete(1)
     assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
-    assert is_settled(workspace)
+    assert is_swept(workspace)
 
 
 def test_a_table_comes_back(workspace: Workspace, old: Database) -> None:
@@ -317,10 +304,7 @@ def test_a_unique_index_is_built_again(workspace: Workspace, old: Database) -> N
 
 
 def test_a_preview_has_the_values(workspace: Workspace, old: Database) -> None:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    roll_back_blue(workspace)
     old.admin.run_jobs()
     workspace.write(3, ADD_WEIGHT)
     with workspace.open(apply="never", preview=True) as future:
@@ -333,10 +317,7 @@ def test_erasing_a_fields_past_leaves_what_is_there_now(
 ) -> None:
     old.admin.set_setting("change_log", "on")
     old.history.start(tmp_path / "past")
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    roll_back_blue(workspace)
     old.admin.run_jobs()
     up(workspace)
     old.history.flush()
@@ -418,10 +399,7 @@ def test_a_fault_at_each_statement(
     workspace: Workspace, old: Database, way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything is as it was, and nothing is in the way of trying again."""
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
+    new = roll_back_blue(workspace)
     old.admin.run_jobs()
     expected = {0: "red", 1: "blue", 2: "red"}
     storage, struck = workspace.connect(), list[str]()
@@ -440,21 +418,7 @@ def test_a_fault_at_each_statement(
     assert len(struck) > 15
     assert values(old, "color") == values(new, "color") == expected
     old.admin.run_jobs()
-    assert is_settled(workspace)
-
-
-def rolled_back_with_blue(workspace: Workspace, old: Database) -> Database:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
-    old.admin.run_jobs()
-    return new
-
-
-def settled(workspace: Workspace, old: Database) -> None:
-    old.admin.run_jobs()
-    assert is_settled(workspace)
+    assert is_swept(workspace)
 
 
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
@@ -462,10 +426,12 @@ def test_a_mirror_that_comes_when_all_is_swept(
     workspace: Workspace, old: Database, place: Place
 ) -> None:
     old.admin.set_setting("change_log", "on")
-    rolled_back_with_blue(workspace, old)
+    roll_back_blue(workspace)
+    old.admin.run_jobs()
     mirror(workspace.follow(), place)
     up(workspace)
-    settled(workspace, old)
+    old.admin.run_jobs()
+    assert is_swept(workspace)
     db = workspace.follow()
     mirror(db, place)
     check_mirror(db, place)
@@ -476,10 +442,12 @@ def test_a_past_that_is_read_when_all_is_swept(
 ) -> None:
     old.admin.set_setting("change_log", "on")
     old.history.start(tmp_path / "past")
-    rolled_back_with_blue(workspace, old)
+    roll_back_blue(workspace)
+    old.admin.run_jobs()
     old.history.flush()
     up(workspace)
-    settled(workspace, old)
+    old.admin.run_jobs()
+    assert is_swept(workspace)
     moment, state = old.change_log.end(), contents(old)
     workspace.write(3, ADD_WEIGHT)
     up(workspace)
@@ -494,7 +462,8 @@ def test_a_past_by_the_schema_of_now(workspace: Workspace, old: Database) -> Non
     """It is refused, whatever is swept: the values that came back are none of then."""
     old.admin.set_setting("change_log", "on")
     old.history.start(workspace.directory.parent / "past")
-    rolled_back_with_blue(workspace, old)
+    roll_back_blue(workspace)
+    old.admin.run_jobs()
     old.history.flush()
     moment = old.change_log.end()
     up(workspace)
@@ -507,7 +476,8 @@ def test_a_past_by_the_schema_of_now(workspace: Workspace, old: Database) -> Non
             answers.append({one.id: one.color for one in found})
         except UsageError as error:
             answers.append(type(error))
-        settled(workspace, old)
+        old.admin.run_jobs()
+        assert is_swept(workspace)
     assert answers == [UsageError, UsageError]
 
 
@@ -523,8 +493,9 @@ def test_what_is_kept_of_a_discarded_table_goes_with_it(
     old.admin.run_jobs()
     rollback.roll_back(workspace.connect(), 1)
     assert old.admin.forget_rolled_back() == 2
-    zapdb.open(workspace.address).close()
-    settled(workspace, old)
+    workspace.follow().close()
+    old.admin.run_jobs()
+    assert is_swept(workspace)
 
 
 def test_a_due_tenant_keeps_its_table(workspace: Workspace, old: Database) -> None:
@@ -542,39 +513,38 @@ def test_a_due_tenant_keeps_its_table(workspace: Workspace, old: Database) -> No
 
 
 def test_nobody_goes_on_archiving_what_was_forgotten(workspace: Workspace, old: Database) -> None:
-    workspace.write(2, ADD_COLOR)
-    new = workspace.open()
-    new.table("items").update(1, color="blue")
-    rollback.roll_back(workspace.connect())
-    other = zapdb.open(workspace.address)
-    workspace._opened.append(other)
+    new = roll_back_blue(workspace)
+    other = workspace.follow()
     other.table("items").insert(id=9, title="y")  # it has heard of the rollback
     new.close()
     forget_migrations(workspace.connect(), now=True)
     other.table("items").update(1, title="y")
-    with zapdb.open(workspace.address) as third:
+    with workspace.follow() as third:
         third.table("items").delete(1)
         assert workspace.execute("SELECT count(*) FROM zapdb_archives") == [(0,)]
         assert not [report for report in third.admin.verify() if report.problems]
 
 
 def test_a_new_tenant_has_nothing_that_was_kept(workspace: Workspace, old: Database) -> None:
-    rolled_back_with_blue(workspace, old)
+    roll_back_blue(workspace)
+    old.admin.run_jobs()
     up(workspace)
     old.admin.create_tenant("late")
-    settled(workspace, old)
+    old.admin.run_jobs()
+    assert is_swept(workspace)
 
 
-def test_settling_costs_the_same_with_many_tenants(
+def test_sweeping_the_chain_costs_the_same_with_many_tenants(
     workspace: Workspace, old: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(12):
         old.admin.create_tenant(f"t{number}")
-    rolled_back_with_blue(workspace, old)
+    roll_back_blue(workspace)
+    old.admin.run_jobs()
     up(workspace)
     storage = workspace.connect()
     sent = count_statements(monkeypatch, storage)
-    settle(storage)
+    sweep_chain_state(storage)
     assert sent() < 12
 
 

@@ -36,8 +36,8 @@ from zapdb.migrations import (
     find_file,
     resolve,
 )
-from zapdb.migrations.amending import find_taken_numbers
 from zapdb.migrations.prove import require_proven
+from zapdb.migrations.taken_numbers import find_taken_numbers
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, Storage, TransactionMode
 
@@ -136,7 +136,7 @@ def amend(storage: Storage, tenant: int, amendment: Amendment) -> Migration:
                 made = kept.at(kept.end)
                 reapply(connection, made)
             else:
-                was_reapplied = former.id in catalog.chain_state.keeping
+                was_reapplied = former.id in catalog.chain_state.value_keeping_ids
                 made = _store(connection, amendment, was_reapplied=was_reapplied)
         lead_due_tenants(storage)
     sweep_retired(storage)

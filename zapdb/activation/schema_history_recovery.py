@@ -224,7 +224,7 @@ def recover_all_tenants(
         tenants = list_tenants(connection)
         state = read_chain_state(connection)
         chain = read_chain(list_stored(connection, state))
-    done, lines = {}, StoredLines(storage, state.keeping)
+    done, lines = {}, StoredLines(storage, state.value_keeping_ids)
     for tenant in tenants:
         if should_stop():
             break

@@ -90,9 +90,9 @@ class TableDescriptor:
     """Whether changes of its records are kept in the change log."""
     current: CurrentRevisions = field(default=CurrentRevisions(0), hash=False)
     """The revisions whose records have the present layout: they are not stale."""
-    reapplied: Mapping[int, object] = field(default_factory=dict, hash=False)
-    """The revisions with which a migration was active again that was kept: records of before got
-    values then that no conversion makes."""
+    reapplied: Mapping[int, ChainPlace] = field(default_factory=dict, hash=False)
+    """The revisions with which a migration was active again that was kept, and its place: records
+    of before got values then that no conversion makes."""
     kept_at: ChainPlace | None = None
     """Of a table that is not active any more, and kept for processes that use it: the place whose
     schema it has."""
@@ -393,7 +393,7 @@ def _load_tenant_catalog(
             raise UnknownName("the tenant was removed", tenant=tenant)
         if known.is_as(version, chain_state):
             return known
-    keeping = chain_state.keeping
+    keeping = chain_state.value_keeping_ids
     stored, stored_chain = _open_chain(connection, chain_state, keeping, known)
     if _is_due(connection, row, chain_state):
         if not stored.is_read:
@@ -570,9 +570,9 @@ class RevisionLog:
     def find_origins(self, table: int) -> dict[int, ChainPlace]:
         return {entry.revision: entry.place for entry in self._entries.get(table, [])}
 
-    def find_reapplied(self, table: int) -> dict[int, object]:
+    def find_reapplied(self, table: int) -> dict[int, ChainPlace]:
         entries = self._entries.get(table, [])
-        return {entry.revision: None for entry in entries if entry.event == "reapply"}
+        return {entry.revision: entry.place for entry in entries if entry.event == "reapply"}
 
     def find_layouts(self, table: int) -> dict[int, int]:
         return {e.revision: e.first_layout_revision for e in self._entries.get(table, [])}

@@ -133,7 +133,7 @@ class ChainState(CatalogRow, frozen=True):
     forgotten: tuple[tuple[Positive, Positive], ...] = ()
 
     @property
-    def keeping(self) -> frozenset[int]:
+    def value_keeping_ids(self) -> frozenset[int]:
         """The ids of the migrations whose values are archived on the way back over them."""
         if not (self.kept or self.reapplied):
             return NO_IDS

@@ -30,8 +30,8 @@ from zapdb.errors import CatalogChanged, CorruptCatalog
 from zapdb.limits import COMPILED_MAX
 from zapdb.memo import Memo
 from zapdb.migrations import Chain, Migration, NumberAllocator, digest_of, label, read_stored
-from zapdb.migrations.amending import TakenNumbers
 from zapdb.migrations.directory import LockLine
+from zapdb.migrations.taken_numbers import TakenNumbers
 from zapdb.records import Conversion
 from zapdb.schema import Schema
 from zapdb.storage import Connection, Storage
@@ -465,7 +465,6 @@ def _list_same(
 ) -> tuple[Migration, ...]:
     """The known migrations with which a line of stored ones begins; `kept` are the ids of those
     that keep values."""
-
     count = 0
     for made, row in zip(known, stored, strict=False):
         if (made.id, made.keeps_values) != (row.id, row.id in kept):

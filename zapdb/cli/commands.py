@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, str | CommandGroup]] = {
             "check": "checking.migrate_check_command",
             "rollback": "rollback_command.migrate_rollback_command",
             "forget": "rollback_command.migrate_forget_command",
-            "amend": "amending.migrate_amend_command",
+            "amend": "amend_command.migrate_amend_command",
             "up": "applying.migrate_up_command",
             "status": "migration_status.migrate_status_command",
             "diff": "diff.migrate_diff_command",

@@ -89,30 +89,30 @@ def forget_migrations(
             values += sweep_archives(storage, tenant.number)
             _forget_sequences(storage, tenant.number)
     if gone:
-        settle(storage)
+        sweep_chain_state(storage)
     return gone, values
 
 
-def settle(storage: Storage) -> None:
+def sweep_chain_state(storage: Storage) -> None:
     """Let go of migrations that were kept, and were forgotten, or applied again for all tenants, if
     no value that they made is archived. None is from then on, so this is looked at outside of the
     transaction that keeps others waiting."""
     with storage.transaction(TransactionMode.READ) as connection:
         state = read_chain_state(connection)
-        settled = _list_settled(connection, state)
-    if not settled:
+        unused = _list_without_values(connection, state)
+    if not unused:
         return
     with storage.transaction(TransactionMode.DDL) as connection:
         now = read_chain_state(connection)
         if now.newest_id == state.newest_id:
             reapplied, forgotten = (
-                tuple(one for one in some if one not in settled)
+                tuple(one for one in some if one not in unused)
                 for some in (now.reapplied, now.forgotten)
             )
             rows.put(connection, structs.replace(now, reapplied=reapplied, forgotten=forgotten))
 
 
-def _list_settled(connection: Connection, state: ChainState) -> set[tuple[int, int]]:
+def _list_without_values(connection: Connection, state: ChainState) -> set[tuple[int, int]]:
     waiting = list(state.forgotten)
     if state.reapplied and not find_due(connection):
         first = min(number for number, _ in state.reapplied)

@@ -12,7 +12,7 @@ from zapdb.catalog.range_revisions import (
     note_table_revision,
 )
 from zapdb.catalog.row_kinds import Job
-from zapdb.jobs.archive_pruning import settle, sweep_archives
+from zapdb.jobs.archive_pruning import sweep_archives, sweep_chain_state
 from zapdb.jobs.work import Findings, Superseded, Work, find_active_table
 from zapdb.storage import Connection, Storage
 from zapdb.tables.indexes import BoundTable
@@ -56,7 +56,7 @@ class ConvertWork(Work):
     def clean_up(self) -> None:
         """Archived values of the conversions that are over."""
         sweep_archives(self.storage, self.job.tenant)
-        settle(self.storage)
+        sweep_chain_state(self.storage)
 
     def note_done(self, connection: Connection, lower: bytes | None, upper: bytes | None) -> None:
         bounds = lower, upper

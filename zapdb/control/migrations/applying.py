@@ -27,7 +27,7 @@ from zapdb.control.migrations.planning import SAMPLE_RECORDS, Plan, plan_files
 from zapdb.control.target import Target
 from zapdb.errors import ActivationPending, UsageError, ZapdbError
 from zapdb.jobs import plan_jobs
-from zapdb.jobs.archive_pruning import settle
+from zapdb.jobs.archive_pruning import sweep_chain_state
 from zapdb.jobs.findings import without_examples
 from zapdb.jobs.job_run import Runner, run_locally
 from zapdb.limits import UP_WAIT_SECONDS_MAX
@@ -140,7 +140,7 @@ def up(
             applied.append(one)
             yield one
     if again:
-        settle(storage)
+        sweep_chain_state(storage)
     others = None
     if all_tenants:
         others = yield from _migrate_others(storage)

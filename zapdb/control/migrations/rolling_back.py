@@ -14,7 +14,7 @@ from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
 from zapdb.control.migrations.comparing import KeptStatus, list_kept_migrations
 from zapdb.control.target import Target
-from zapdb.jobs.archive_pruning import forget_migrations, settle
+from zapdb.jobs.archive_pruning import forget_migrations, sweep_chain_state
 from zapdb.jobs.job_status import RollbackStep, TableRollbackPreview, preview_rollback
 from zapdb.limits import MIGRATIONS_MAX
 
@@ -80,8 +80,8 @@ def rollback(
     earlier rollback was interrupted, before all tenants had followed, that is finished, and without
     `to` nothing else is done.
 
-    Raises `ConcurrencyError` if the newest ones are others than those that were confirmed, and
-    `UsageError`.
+    Raises `UsageError`, and `ConcurrencyError` if the newest ones are others than those that were
+    confirmed.
     """
     storage, catalog = target.storage, target.catalog()
     plan = _plan(target, catalog, to)
@@ -92,7 +92,7 @@ def rollback(
     last = to if plan.steps else catalog.stored_chain.end
     done = roll_back(storage, last, digests=digests, evict=evict)
     forget_migrations(storage)
-    settle(storage)
+    sweep_chain_state(storage)
     milliseconds = round((time.perf_counter() - began) * 1000, 1)
     gone = {one.digest for one in done.migrations}
     catalog = target.catalog()
