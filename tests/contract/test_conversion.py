@@ -795,7 +795,7 @@ def test_executors_prove_that_they_are_fit(workspace: Workspace, db: Database) -
     job = only_job(db._storage)
     workspace.execute(
         "UPDATE zapdb_catalog SET value = replace(value, ?, ?) WHERE kind = 'job'",
-        (job.chain, "0" * 64),
+        (str(job.migration), str(job.migration + 1)),
     )
     with pytest.raises(ExecutorMismatch, match="another chain than the job was planned with"):
         load_work(db._storage, job.id)

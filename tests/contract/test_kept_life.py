@@ -12,8 +12,10 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -22,21 +24,27 @@ import pytest
 
 import zapdb
 from tests import forms
-from tests.contract.rollbacks import telling
+from tests.contract.rollbacks import MortalCommands, telling
 from tests.support import Workspace, are_schemas_whole
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
 from zapdb.catalog import DEFAULT_TENANT
 from zapdb.catalog.stored_migrations import read_chain_state
+from zapdb.catalog.tenants import list_tenants
 from zapdb.database import Database
 from zapdb.errors import HistoryGap, MigrationConflict, PendingMigrations
+from zapdb.jobs import plan_jobs
 from zapdb.jobs.archive_pruning import sweep_chain_state
+from zapdb.jobs.job_run import run_each, run_locally
 from zapdb.records import asdict
+from zapdb.storage import Storage
 
 SEEDS = range(300 if forms.is_long else 3)
 STEPS = 90
 NODES_MAX = 7
 KEYS = range(5)
+DEATHS = 0.3
+"""The share of commands whose process ends midway."""
 FIRST = """\
 create_table: {table: items, key: [id], fields: [
       {name: id, type: integer}, {name: a, type: integer}, {name: b, type: integer}]}"""
@@ -193,9 +201,10 @@ class Model:
 
 
 class Life:
-    def __init__(self, workspace: Workspace, seed: int) -> None:
+    def __init__(self, workspace: Workspace, seed: int, patch: pytest.MonkeyPatch) -> None:
         self.random = random.Random(seed)
         self.workspace = workspace
+        self.commands = MortalCommands(workspace, self.random, patch, DEATHS)
         self.trace: list[str] = []
         self.cells = 2
         self.values = 0
@@ -290,11 +299,8 @@ class Life:
             return  # its file would be that of the other one
         self.say(f"up {node}")
         self.workspace.write(node.number, node.operation)
-        storage = self.workspace.connect()
-        migrate_up(storage, DEFAULT_TENANT, self.workspace.directory, MigrationChoice(again=True))
-        storage.close()
         self.model.nodes.append(node)
-        self.model.active = node
+        self.go_to(node, partial(up, directory=self.workspace.directory), lambda: None)
         shutil.copytree(self.workspace.directory, self.files(node))
         if self.random.random() < 0.7:
             self.processes[node] = self.start(node)
@@ -305,18 +311,18 @@ class Life:
             return
         to = self.random.choice(active.line[:-1])
         self.say(f"roll back to {to.number}")
-        storage = self.workspace.connect()
-        rollback.roll_back(storage, to.number)
-        storage.close()
         going = active.line[to.number :]
         behind = [node for node in kept if any(one in going for one in node.line)]
         was_kept = not self.model.reapplied.isdisjoint(going)
-        if behind or was_kept or any(node in self.processes for node in going):
-            kept.update(going)
-        self.model.reapplied.difference_update(going)
+
+        def publish() -> None:
+            if behind or was_kept or any(node in self.processes for node in going):
+                kept.update(going)
+            self.model.reapplied.difference_update(going)
+
+        self.go_to(to, lambda storage: rollback.roll_back(storage, to.number), publish)
         for node in going:
             self.workspace.remove(node.number)
-        self.model.active = to
 
     def reapply(self) -> None:
         """A migration that is kept is applied again, and those that lead to it."""
@@ -326,16 +332,44 @@ class Life:
             return
         to = self.random.choice(sorted(ahead, key=model.nodes.index))
         self.say(f"again {to}")
-        storage = self.workspace.connect()
-        applied = migrate_up(storage, DEFAULT_TENANT, self.files(to), MigrationChoice(again=True))
-        storage.close()
         coming = to.line[model.active.number :]
-        assert [one.number for one in applied] == [node.number for node in coming]
-        model.kept.difference_update(coming)
-        model.reapplied.update(coming)
-        model.active = to
+
+        def publish() -> None:
+            model.kept.difference_update(coming)
+            model.reapplied.update(coming)
+
+        self.go_to(to, partial(up, directory=self.files(to)), publish)
         for path in self.files(to).iterdir():
             shutil.copy(path, self.workspace.directory)
+
+    def go_to(
+        self, to: Node, action: Callable[[Storage], object], publish: Callable[[], None]
+    ) -> None:
+        """Do what a command does that moves the end of the chain, and then the tenant, to a place.
+        Where its process ends midway, others write before it is done again."""
+        if not self.commands.run(action):
+            self.say("  ends midway")
+            end, place = self.find_places()
+            if end == to.number:
+                publish()
+            start = self.model.active
+            self.model.active = next(n for n in {*start.line, *to.line} if n.number == place)
+            self.check()
+            for _ in range(self.random.randrange(3)):
+                self.write()
+                self.check()
+            with closing(self.workspace.connect()) as storage:
+                action(storage)
+        publish()
+        self.model.active = to
+        assert self.find_places() == (to.number, to.number)
+
+    def find_places(self) -> tuple[int, int]:
+        """The numbers of the end of the chain and of the tenant."""
+        with closing(self.workspace.connect()) as storage:
+            connection = storage.connection()
+            (tenant,) = list_tenants(connection)
+            return read_chain_state(connection).stored_end, tenant.position
 
     def restart(self) -> None:
         """A process is replaced by one with the same files, or the first one with some is."""
@@ -363,9 +397,13 @@ class Life:
             else:
                 gone.append(node)
         self.say(f"forget {gone}")
-        storage = self.workspace.connect()
-        assert [one.number for one in rollback.forget(storage)] == [one.number for one in gone]
-        storage.close()
+        if not self.commands.run(rollback.forget):
+            self.say("  ends midway")
+            self.check()
+        with closing(self.workspace.connect()) as storage:
+            rollback.forget(storage)
+            left = {id for _, id in read_chain_state(storage.connection()).kept}
+        assert len(left) == len(model.kept) - len(gone)
         for node in gone:
             with pytest.raises((PendingMigrations, MigrationConflict)):
                 self.start(node)
@@ -406,12 +444,15 @@ class Life:
 
     def convert(self) -> None:
         self.say("convert")
+        if not self.commands.run(run_jobs):
+            self.say("  ends midway")
+            for db in self.processes.values():
+                list(db.table("items").scan())
         self.plain.admin.run_jobs()
         self.model.convert()
-        storage = self.workspace.connect()
-        sweep_chain_state(storage)
-        left = {number for number, _ in read_chain_state(storage.connection()).reapplied}
-        storage.close()
+        with closing(self.workspace.connect()) as storage:
+            sweep_chain_state(storage)
+            left = {number for number, _ in read_chain_state(storage.connection()).reapplied}
         self.model.reapplied = {one for one in self.model.reapplied if one.number in left}
 
     def show(self, node: Node) -> Shown:
@@ -458,33 +499,41 @@ class Life:
                 assert asdict(db.table("items").get(key)) == {"id": key} | one
 
 
-def live(workspace: Workspace, seed: int, steps: int) -> None:
-    life = Life(workspace, seed)
-    with telling(life.trace):
-        for step in range(steps):
-            drawn = life.random.random()
-            if drawn < 0.15:
-                life.apply()
-            elif drawn < 0.27:
-                life.roll_back()
-            elif drawn < 0.35:
-                life.reapply()
-            elif drawn < 0.39:
-                life.restart()
-            elif drawn < 0.43:
-                life.forget()
-            elif drawn < 0.5:
-                life.convert()
-            else:
-                life.write()
-            life.check()
-            life.note(is_change=drawn < 0.35)
-            if step % 20 == 0:
-                assert are_schemas_whole(workspace.control)
-        assert not [report for report in life.plain.admin.verify() if report.problems]
-        life.check_past()
+def run_jobs(storage: Storage) -> None:
+    list(run_each(storage, plan_jobs(storage, DEFAULT_TENANT), run_locally))
+
+
+def up(storage: Storage, directory: Path) -> None:
+    migrate_up(storage, DEFAULT_TENANT, directory, MigrationChoice(again=True))
+
+
+def live(life: Life, steps: int) -> None:
+    for step in range(steps):
+        drawn = life.random.random()
+        if drawn < 0.15:
+            life.apply()
+        elif drawn < 0.27:
+            life.roll_back()
+        elif drawn < 0.35:
+            life.reapply()
+        elif drawn < 0.39:
+            life.restart()
+        elif drawn < 0.43:
+            life.forget()
+        elif drawn < 0.5:
+            life.convert()
+        else:
+            life.write()
+        life.check()
+        life.note(is_change=drawn < 0.35)
+        if step % 20 == 0:
+            assert are_schemas_whole(life.workspace.control)
+    assert not [report for report in life.plain.admin.verify() if report.problems]
+    life.check_past()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_life(workspace: Workspace, seed: int) -> None:
-    live(workspace, seed, STEPS)
+def test_life(workspace: Workspace, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = Life(workspace, seed, monkeypatch)
+    with telling(life.trace):
+        live(life, STEPS)

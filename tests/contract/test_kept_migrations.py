@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import zapdb
-from tests.cli.program import run_here
+from tests.cli.program import Result, run_here
 from tests.contract.rollbacks import begin_with_three
 from tests.contract.tables import ADD_COLOR, ADD_WEIGHT
 from tests.support import Workspace, count_statements
@@ -530,3 +531,55 @@ def test_whoever_reads_behind_forgetting_is_told(workspace: Workspace, old: Data
         new.for_tenant("acme")
     with pytest.raises(PendingMigrations):
         reader._session.reload()
+
+
+def test_an_export_has_the_chain_and_says_what_it_leaves_out(
+    workspace: Workspace, old: Database, tmp_path: Path
+) -> None:
+    """One of a moment at which the migration was active leaves nothing out."""
+    old.admin.set_setting("change_log", "on")
+    old.history.start(tmp_path / "past")
+    workspace.write(2, ADD_COLOR)
+    workspace.open().table("items").update(1, color="blue")
+    moment = old.change_log.end()
+    old.history.flush()
+    rollback.roll_back(workspace.connect())
+    note = "left out: 0002_test, which was rolled back and is kept"
+
+    def call(*command: str, database: str = workspace.address) -> Result:
+        done = run_here([*command, "-d", database])
+        assert done.status == 0, done.err
+        return done
+
+    assert note in call("export", str(tmp_path / "now")).err
+    assert note in call("export", str(tmp_path / "all"), "--all-tenants").err
+    told = json.loads(call("export", str(tmp_path / "told"), "--json").out)
+    assert told["left_out"] == ["0002_test"]
+    then = call("history", "export", str(tmp_path / "then"), "--at", str(moment))
+    assert "left out" not in then.err
+    for name, is_left_out in (("now", True), ("all", True), ("then", False)):
+        other = f"sqlite:///{tmp_path}/{name}.db"
+        loaded = call("import", str(tmp_path / name), database=other)
+        assert (note in loaded.err) == is_left_out
+        with zapdb.open(other) as db:
+            assert ("color" in contents(db)[1]) != is_left_out
+
+
+def test_equal_tables_may_have_been_left_in_other_ways(workspace: Workspace, old: Database) -> None:
+    """Two migrations drop a field, and say in other ways what older code is to find."""
+    drop = (
+        "drop_field: {{table: items, field: size,"
+        " restore: {{archive: true, otherwise: {{value: {}}}}}}}"
+    )
+    first = workspace.open(serve_as=1)
+    workspace.write(2, drop.format(6))
+    kept = workspace.open()
+    rollback.roll_back(workspace.connect())
+    workspace.write(2, drop.format(7))
+    active = workspace.open()
+    kept.table("items").insert(id=8, title="kept")
+    active.table("items").insert(id=9, title="active")
+    assert values(first, "size") == {0: 0, 1: 1, 2: 2, 8: 6, 9: 7}
+    old.admin.run_jobs()
+    rollback.roll_back(workspace.connect())
+    assert values(old, "size") == {0: 0, 1: 1, 2: 2, 8: 6, 9: 7}

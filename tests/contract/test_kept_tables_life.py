@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 
 import zapdb
 from tests import forms
-from tests.contract.rollbacks import telling
+from tests.contract.rollbacks import MortalCommands, telling
 from tests.support import Workspace
 from zapdb.activation import rollback
 from zapdb.activation.up import MigrationChoice, migrate_up
@@ -20,11 +22,14 @@ from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import UnknownName
 from zapdb.jobs.archive_pruning import drop_kept_tables, forget_migrations, sweep_chain_state
+from zapdb.storage import Storage
 
 SEEDS = range(60 if forms.is_long else 2)
 STEPS = 80
 NODES_MAX = 6
 KEYS = range(4)
+DEATHS = 0.3
+"""The share of commands whose process ends midway."""
 
 
 @dataclass(eq=False)
@@ -57,8 +62,9 @@ class Model:
 
 
 class Life:
-    def __init__(self, workspace: Workspace, seed: int) -> None:
+    def __init__(self, workspace: Workspace, seed: int, patch: pytest.MonkeyPatch) -> None:
         self.random, self.workspace, self.trace = random.Random(seed), workspace, list[str]()
+        self.commands = MortalCommands(workspace, self.random, patch, DEATHS)
         first = Node(1, None, {0: "t0"}, self.make(0))
         workspace.write(1, first.operation)
         self.model = Model(first, [first], records={0: {}})
@@ -84,11 +90,25 @@ class Life:
         self.workspace._opened.append(db)
         return db
 
+    def do(self, action: Callable[[Storage], object]) -> None:
+        """Do what a command does. Where its process ends midway, others write before it is done
+        again."""
+        if self.commands.run(action):
+            return
+        self.trace.append("  ends midway")
+        self.check_processes()
+        for _ in range(self.random.randrange(3)):
+            self.write()
+            self.check_processes()
+        with closing(self.workspace.connect()) as storage:
+            action(storage)
+
     def up(self, directory: Path) -> None:
-        storage = self.workspace.connect()
-        migrate_up(storage, DEFAULT_TENANT, directory, MigrationChoice(again=True))
-        sweep_chain_state(storage)  # at once, since no values were kept
-        storage.close()
+        def act(storage: Storage) -> None:
+            migrate_up(storage, DEFAULT_TENANT, directory, MigrationChoice(again=True))
+            sweep_chain_state(storage)  # at once, since no values were kept
+
+        self.do(act)
 
     def apply(self) -> None:
         model, parent = self.model, self.model.active
@@ -126,9 +146,7 @@ class Life:
         to = self.random.choice(active.line[:-1])
         going = active.line[to.number :]
         self.trace.append(f"roll back to {to.number}")
-        storage = self.workspace.connect()
-        rollback.roll_back(storage, to.number)
-        storage.close()
+        self.do(lambda storage: rollback.roll_back(storage, to.number))
         behind = [node for node in model.kept if any(one in going for one in node.line)]
         if behind or any(node in self.processes for node in going):
             model.kept.update(going)
@@ -166,10 +184,7 @@ class Life:
             else:
                 gone.add(node)
         self.trace.append("sweep")
-        storage = self.workspace.connect()
-        forget_migrations(storage)
-        drop_kept_tables(storage, DEFAULT_TENANT)
-        storage.close()
+        self.do(sweep)
         model.kept -= gone
         model.drop_unused(self.processes, {*model.records})
 
@@ -199,13 +214,18 @@ class Life:
             table.update(key, value=value)
         records[key] = value
 
+    def check_processes(self) -> None:
+        for node, db in self.processes.items():
+            self.check_view(db, node)
+
+    def check_view(self, db: Database, node: Node) -> None:
+        for number, name in node.tables.items():
+            found = {one.id: one.value for one in db.table(name).scan()}
+            assert found == self.model.records[number], (node.number, name)
+
     def check(self) -> None:
-        views = [(self.plain, self.model.active)]
-        views += [(db, node) for node, db in self.processes.items()]
-        for db, node in views:
-            for number, name in node.tables.items():
-                found = {one.id: one.value for one in db.table(name).scan()}
-                assert found == self.model.records[number], (node.number, name)
+        self.check_view(self.plain, self.model.active)
+        self.check_processes()
         hidden = {*self.model.records} - self.model.active.tables.keys()
         assert len(self.plain._catalog.kept_tables) == len(hidden)
         for number in hidden:
@@ -213,9 +233,14 @@ class Life:
                 self.plain.table(f"t{number}")
 
 
+def sweep(storage: Storage) -> None:
+    forget_migrations(storage)
+    drop_kept_tables(storage, DEFAULT_TENANT)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_life(workspace: Workspace, seed: int) -> None:
-    life = Life(workspace, seed)
+def test_life(workspace: Workspace, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    life = Life(workspace, seed, monkeypatch)
     with telling(life.trace):
         for _ in range(STEPS):
             drawn = life.random.random()

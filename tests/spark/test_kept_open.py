@@ -16,6 +16,8 @@ import pytest
 from tests.contract.tables import ADD_COLOR, ITEMS
 from tests.support import Workspace, lose_connections, wait_until
 from zapdb.activation.rollback import roll_back
+from zapdb.activation.up import MigrationChoice, migrate_up
+from zapdb.catalog import DEFAULT_TENANT
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch
 from zapdb.spark import kept_open as module
@@ -126,6 +128,12 @@ def test_rule_32_readers_prove_their_database_and_its_migrations(workspace, open
     assert sum(batch.num_rows for batch in reader.read(partition)) == 1
     with pytest.raises(ExecutorMismatch, match="another chain of migrations"):
         next(reader.read(later))
+    workspace.write(2, ADD_COLOR)
+    migrate_up(
+        workspace.connect(), DEFAULT_TENANT, workspace.directory, MigrationChoice(again=True)
+    )
+    with pytest.raises(ExecutorMismatch, match="another chain of migrations"):
+        next(reader.read(later))  # an equal file, but another migration
     proof = replace(partition.proof, database="another one")
     with pytest.raises(ExecutorMismatch, match="leads this process to another database"):
         next(reader.read(replace(partition, proof=proof)))

@@ -11,13 +11,18 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from pyspark.errors import AnalysisException
 
 from tests import forms
+from tests.contract.rollbacks import begin_with_three
+from tests.contract.tables import ADD_COLOR
 from tests.contract.test_blobs import DOUBLE_TITLE, HALF, LARGE, PHOTOS, ids, sweep
 from tests.documents import PEOPLE
 from tests.support import GUARD_SECONDS, ROOT, Workspace, wait_until
 from zapdb import release
-from zapdb.catalog import rows
+from zapdb.activation.rollback import roll_back
+from zapdb.activation.up import MigrationChoice, migrate_up
+from zapdb.catalog import DEFAULT_TENANT, rows
 from zapdb.cli.program import run_program
 from zapdb.database import Database
 from zapdb.errors import ExecutorMismatch, JobError, UsageError
@@ -31,6 +36,11 @@ from zapdb.storage import TransactionMode
 
 MIGRATIONS = ROOT / "examples" / "cities" / "migrations"
 CITIES = 40_000 if forms.is_long else 8_000
+TAGS = """\
+create_table: {table: tags, key: [id], fields: [
+      {name: id, type: integer}, {name: name, type: string}]}"""
+BY_NAME = "create_index: {table: tags, index: by_name, fields: [{field: name}], unique: true}"
+COLORS = {0: "red", 1: "blue", 2: "red"}
 SHARED = 40_000 if forms.is_long else 20_000
 """Of one range: with fewer, its first task is done before another one has come."""
 
@@ -167,7 +177,7 @@ def test_an_executor_that_would_convert_by_another_chain_refuses(workspace, spar
     db = load(workspace)
     job = next(job for job in plan_jobs(db._storage, 1) if job.kind == "convert")
     with db._storage.transaction(TransactionMode.CATALOG) as connection:
-        rows.put(connection, structs.replace(job, chain="0" * 64))
+        rows.put(connection, structs.replace(job, migration=job.migration + 1))
     with pytest.raises(ExecutorMismatch, match="this process has another chain"):
         run_job(db._storage, job, run_on_spark)
     assert db.admin.count_by_revision("cities") == {1: CITIES}
@@ -267,6 +277,37 @@ def test_rule_13_records_come_back_on_spark(workspace, spark, capsys):
         assert db.admin.count_by_revision("people") == {3: 20}
         assert {person.extra for person in db.table("people").scan()} == {7}
         assert [report.problems for report in db.admin.verify()] == [()]
+
+
+def test_what_processes_go_on_with_behind_a_rollback(workspace, spark):
+    """Executors archive what a rolled-back migration made, build indexes of kept tables, take the
+    values from there when it is applied again, and frames have what is active."""
+    plain = begin_with_three(workspace)
+    workspace.write(2, ADD_COLOR, TAGS, BY_NAME)
+    new = workspace.open()
+    new.table("items").update(1, color="blue")
+    new.table("tags").insert(id=1, name="one")
+    new.admin.run_jobs(run_on_spark)
+    roll_back(workspace.connect())
+    given = {"database": workspace.address, "table": "items"}
+    for _ in range(2):
+        frame = spark.read.format("zapdb").options(**given).load()
+        assert "color" not in frame.columns
+        assert sorted(row.size for row in frame.collect()) == [0, 1, 2]
+        plain.admin.run_jobs(run_on_spark)
+    assert {one.id: one.color for one in new.table("items").scan()} == COLORS
+    with pytest.raises(AnalysisException, match="no such table"):
+        spark.read.format("zapdb").options(**given | {"table": "tags"}).load()
+    new.table("items").update(2, size=20)
+    again = MigrationChoice(again=True)
+    migrate_up(workspace.connect(), DEFAULT_TENANT, workspace.directory, again)
+    for _ in range(2):
+        frame = spark.read.format("zapdb").options(**given).load()
+        assert {row.id: row.color for row in frame.collect()} == COLORS
+        plain.admin.run_jobs(run_on_spark)
+    tags = spark.read.format("zapdb").options(**given | {"table": "tags"}).load()
+    assert [row.name for row in tags.collect()] == ["one"]
+    assert not [report for report in plain.admin.verify() if report.problems]
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])

@@ -323,8 +323,9 @@ class Job(CatalogRow, frozen=True):
 
     `target` is the revision since which all have the layout that records get (convert), or the
     build of the index that is filled or rewritten (index), or the revision of the table whose
-    constraints are validated (validate). `chain` is the digest of the chain up to `position`, and
-    `datasets` what the index keys depend on: executors compare both with their own. `findings` are
+    constraints are validated (validate). `position` and `migration`, the id of the migration there,
+    are a place on the tenant's chain, and `datasets` what the index keys depend on: executors
+    compare both with their own. `findings` are
     what blocks it, if it is blocked. Of the planned jobs, those with a higher priority run first.
     `changed_at` and `changed_by` tell who last paused, resumed or cancelled the job, or changed its
     priority or throttle; `held_at` and `held_by`, who paused or cancelled it. `subject` is the
@@ -345,7 +346,7 @@ class Job(CatalogRow, frozen=True):
     table_name: str
     target: Number
     position: Number
-    chain: str
+    migration: Number
     datasets: dict[str, str]
     state: JobState
     records: Number

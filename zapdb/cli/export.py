@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -57,7 +58,8 @@ def export_command(
 
     The directory has a file for each table, the migrations, and a manifest with the count and the
     digest of each table's records. Large values, archived values of dropped fields, settings and
-    the last numbers of sequences are in it; the change log and records of dropped tables are not.
+    the last numbers of sequences are in it; the change log, records of dropped tables, and what is
+    kept of migrations that were rolled back are not.
     `zapdb import DIRECTORY` loads it into an empty database, on either engine, and compares counts
     and digests. Parquet needs the extra `sql`; `--format csv` and `ndjson` need no other package.
 
@@ -76,7 +78,8 @@ def export_command(
 
     With `--json`: `{path, format, position, tables: [{name, file, records, digest, as_text}]}`,
     with `--all-tenants` `{path, tenants: {NAME: {format, position, tables}}}`; `as_text` names
-    fields whose numbers are text, because some exceed 64 bits or 38 digits.
+    fields whose numbers are text, because some exceed 64 bits or 38 digits. Where migrations that
+    were rolled back are kept, `left_out` names them.
     With `--sql`: `{path, engine, records: {TABLE: COUNT}, omitted}`; `omitted` says what has no
     equivalent.
     """
@@ -121,6 +124,7 @@ def export_command(
         )
         changes = _write_changes(db, target) if change_log else 0
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
+    note_left_out(made.left_out)
     if change_log:
         output.write(("exported ", "green"), f"{format_count(changes, 'change')} to {CHANGES}")
     output.document({"path": target, **describe_export(made)})
@@ -154,6 +158,7 @@ def _export_all(
     records = sum(table.records for one in made.values() for table in one.tables)
     what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"
     output.write(("exported ", "green"), f"{what} to {target}")
+    note_left_out(sorted({label for one in made.values() for label in one.left_out}))
     tenants = {name: describe_export(one) for name, one in made.items()}
     output.document({"path": target, "tenants": tenants})
 
@@ -171,6 +176,8 @@ def describe_export(made: Manifest) -> dict[str, Any]:
         for table in made.tables
     ]
     told: dict[str, Any] = {"format": made.form, "position": made.position, "tables": tables}
+    if made.left_out:
+        told["left_out"] = made.left_out
     if made.moment is not None:
         told["moment"] = made.moment
     return told
@@ -186,6 +193,12 @@ def _write_changes(db: Database, target: Path) -> int:
             )
             count += 1
     return count
+
+
+def note_left_out(labels: Sequence[str]) -> None:
+    """Say which migrations an export has not, though processes are served their schemas."""
+    for label in labels:
+        print_note(f"left out: {label}, which was rolled back and is kept")
 
 
 def report_export(records: int, tables: int, target: Path, output: Output) -> None:

@@ -10,7 +10,7 @@ import typer
 from zapdb.cli.configuration import MigrationsOption, find_migrations_if_any
 from zapdb.cli.connecting import TenantOptions
 from zapdb.cli.exclusive_jobs import counted_job, place_of
-from zapdb.cli.export import describe_export, report_export
+from zapdb.cli.export import describe_export, note_left_out, report_export
 from zapdb.cli.history import AtOption, note_doubts
 from zapdb.cli.output import Output
 from zapdb.cli.sources.exports import load_exported
@@ -38,6 +38,8 @@ def history_export_command(
     either engine. Settings and the last numbers of sequences are the current ones. Archived values
     of fields that had been dropped by then are in it, but for those that were pruned since.
 
+    Of migrations that are kept since they were rolled back, it has those that were active then.
+
     With `--json`: as `zapdb export`, and `moment`: `{number, visible_at, doubts}`.
     """
 
@@ -53,6 +55,7 @@ def history_export_command(
                 pace=counter.job,
             )
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
+    note_left_out(made.left_out)
     note_doubts({} if made.moment is None else made.moment.doubts)
     output.document({"path": target, **describe_export(made)})
 

@@ -446,7 +446,7 @@ def _plan(storage: Storage, about: ExclusiveWork) -> None:
                 about.table_name,
                 target=0,
                 position=0,
-                chain="",
+                migration=0,
                 datasets={},
                 state="planned",
                 records=0,

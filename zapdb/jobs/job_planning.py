@@ -25,7 +25,6 @@ from zapdb.jobs.job_types import JOB_TYPES, type_of
 from zapdb.jobs.work import load_job_catalog
 from zapdb.limits import CATALOG
 from zapdb.migrations import Chain
-from zapdb.migrations.chain import digest_chain
 from zapdb.storage import Connection, EntryStatements, RecordStatements, Storage, TransactionMode
 from zapdb.storage.retries import retry
 from zapdb.storage.statements import catalog_version_sql
@@ -136,7 +135,7 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
         if index.needs_build
     ]
     needed = [
-        _new_job(catalog, descriptor, "index", index.build, catalog.position, _fingerprints(index))
+        _new_job(catalog, descriptor, "index", index.build, catalog.place, _fingerprints(index))
         for descriptor, index in to_build
     ]
     needed += [
@@ -145,25 +144,25 @@ def list_needed_jobs(catalog: TenantCatalog) -> list[Job]:
             descriptor,
             "convert",
             descriptor.current.since,
-            _find_position(catalog, descriptor),
+            _find_place(catalog, descriptor),
             {},
         )
         for descriptor in catalog.tables.values()
         if descriptor.current.since > min(descriptor.layouts)
     ]
     needed += [
-        _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.position, {})
+        _new_job(catalog, descriptor, "validate", descriptor.revision, catalog.place, {})
         for descriptor in catalog.all_tables
         if descriptor.unvalidated
     ]
     return needed
 
 
-def _find_position(catalog: TenantCatalog, descriptor: TableDescriptor) -> int:
-    """The position of the chain since which a table has the layout of now; the tenant's, if that
+def _find_place(catalog: TenantCatalog, descriptor: TableDescriptor) -> ChainPlace:
+    """The place on the chain since which a table has the layout of now; the tenant's, if that
     was on another line."""
     origin = descriptor.origins[descriptor.current.since]
-    return origin.position if catalog.is_on_chain(origin) else catalog.position
+    return origin if catalog.is_on_chain(origin) else catalog.place
 
 
 def _fingerprints(index: IndexDescriptor) -> dict[str, str]:
@@ -199,24 +198,21 @@ def _new_job(
     descriptor: TableDescriptor,
     kind: JobKind,
     target: int,
-    position: int,
+    place: ChainPlace,
     datasets: dict[str, str],
 ) -> Job:
     priority = JOB_TYPES[kind].priority
     if kind == "index" and any(i.build == target and i.is_rebuilt for i in descriptor.indexes):
         priority = REBUILT_PRIORITY
-    # The chain is part of the name: after a rollback and another migration, the same revision may
-    # be needed again by way of other changes.
-    chain = digest_chain(catalog.chain, position)
     return Job(
-        f"{kind}/{catalog.tenant}/{descriptor.schema.number}/{target}/{chain[:12]}",
+        f"{kind}/{catalog.tenant}/{descriptor.schema.number}/{target}",
         kind,
         catalog.tenant,
         descriptor.schema.number,
         descriptor.schema.name,
         target,
-        position,
-        chain,
+        place.position,
+        place.migration,
         datasets,
         "planned",
         0,
@@ -246,8 +242,8 @@ def find_needy_tenants(connection: Connection, cache: CatalogCache, chain: Chain
     return found | {one.number for one in cache.list(Tenant) if not _is_on_chain(one, chain)}
 
 
-def _is_on_chain(tenant: Tenant, chain: Chain) -> bool:
-    return ChainPlace(tenant.position, tenant.migration) == ChainPlace.on(chain, tenant.position)
+def _is_on_chain(row: Tenant | Job, chain: Chain) -> bool:
+    return ChainPlace(row.position, row.migration) == ChainPlace.on(chain, row.position)
 
 
 def list_dependencies(cache: CatalogCache, chain: Chain) -> Dependencies:
@@ -277,9 +273,7 @@ def _list_unconverted(connection: Connection, cache: CatalogCache, chain: Chain)
     done = {
         row_key(job.tenant, job.table, job.target)
         for job in cache.list(Job, "convert")
-        if job.state == "done"
-        and job.position <= chain.end
-        and job.chain == digest_chain(chain, job.position)
+        if job.state == "done" and _is_on_chain(job, chain)
     }
     known = read_table_revisions(connection)
     for tenant, table, since in list_stale_layouts(connection):

@@ -618,7 +618,7 @@ def _like_a_job(tenant: int, descriptor: TableDescriptor, choice: RehearsalChoic
         table.name,
         0,
         0,
-        "",
+        0,
         {},
         "planned",
         0,

@@ -30,7 +30,6 @@ from zapdb.jobs.record_checks import (
     open_checks,
 )
 from zapdb.jobs.work import Findings, Superseded, Work
-from zapdb.migrations.chain import digest_chain
 from zapdb.schema import TableSchema
 from zapdb.storage import Connection, OfHeld, Storage, TransactionMode
 from zapdb.storage.cells import as_bytes
@@ -151,7 +150,7 @@ def _new_job(storage: Storage, catalog: TenantCatalog, table: TableSchema) -> Jo
         table.name,
         target=0,
         position=catalog.position,
-        chain=digest_chain(catalog.chain, catalog.position),
+        migration=catalog.migration,
         datasets=_datasets_of(storage, catalog, table),
         state="planned",
         records=0,

@@ -8,6 +8,7 @@ from typing import Final
 from zapdb.activation.tenant_catalog import TableDescriptor, TenantCatalog
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.row_kinds import Job, JobKind
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.datasets import dataset_of
 from zapdb.errors import ExecutorMismatch
 from zapdb.jobs.building import open_index_work
@@ -16,7 +17,6 @@ from zapdb.jobs.job import read_job
 from zapdb.jobs.validation import ValidateWork
 from zapdb.jobs.verification_jobs import VerifyWork
 from zapdb.jobs.work import HeldBack, Superseded, Work, load_job_catalog
-from zapdb.migrations.chain import digest_chain
 from zapdb.storage import Storage, TransactionMode
 
 WORK: Final[dict[JobKind, Callable[[Storage, TenantCatalog, Job], Work]]] = {
@@ -45,13 +45,12 @@ def make_work(storage: Storage, catalog: TenantCatalog, job: Job) -> Work:
     if job.state != "planned":
         raise Superseded
     work = WORK[job.kind](storage, catalog, job)
-    digest = digest_chain(catalog.chain, job.position)
-    if digest != job.chain:
+    if not catalog.is_behind(ChainPlace(job.position, job.migration)):
         raise ExecutorMismatch(
             "this process has another chain than the job was planned with",
             job=job.id,
-            chain=digest,
-            planned=job.chain,
+            position=catalog.position,
+            planned=job.position,
             hint="run the job again, which plans it again",
         )
     descriptor = catalog.find_numbered(job.table)

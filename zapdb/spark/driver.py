@@ -28,9 +28,9 @@ from pyspark import SparkFiles, cloudpickle
 
 from zapdb import release
 from zapdb.activation import TenantCatalog
+from zapdb.catalog.stored_migrations import ChainPlace
 from zapdb.database.transaction_blocks import Snapshot
 from zapdb.errors import ExecutorMismatch, PendingMigrations, StorageError, UsageError
-from zapdb.migrations.chain import digest_chain
 from zapdb.spark.kept_open import KEPT_OPEN, DatabaseOpening, read_database_id
 from zapdb.spark.options import Place
 from zapdb.storage import Connection
@@ -199,16 +199,14 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SameDatabase:
-    """The database of the driver, and the digest of its migrations up to the tenant's position."""
+    """The database of the driver, and the place of its tenant."""
 
     database: str
-    position: int
-    chain: str
+    place: ChainPlace
 
     @classmethod
     def of(cls, connection: Connection, catalog: TenantCatalog) -> SameDatabase:
-        chain = digest_chain(catalog.chain, catalog.position)
-        return cls(read_database_id(connection), catalog.position, chain)
+        return cls(read_database_id(connection), catalog.place)
 
     def check(self, connection: Connection, catalog: TenantCatalog) -> None:
         """Raise `ExecutorMismatch` for another database, or one with other migrations. Those that
@@ -222,13 +220,10 @@ class SameDatabase:
                 hint="give an address that all machines of the cluster understand: with the host "
                 "of the database, not localhost",
             )
-        chain = digest_chain(catalog.chain, self.position)
-        if catalog.position < self.position or chain != self.chain:
+        if not catalog.is_behind(self.place):
             raise ExecutorMismatch(
                 "this process has another chain of migrations than the driver had",
                 position=catalog.position,
-                expected=self.position,
-                chain=chain,
-                driver=self.chain,
+                expected=self.place.position,
                 hint="a migration was rolled back meanwhile: load the table again",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from zapdb.cli.exclusive_jobs import tell_wait
+from zapdb.cli.export import note_left_out
 from zapdb.cli.output import Output, format_count
 from zapdb.cli.progress_counter import ProgressCounter
 from zapdb.cli.sources.request import ImportRequest
@@ -48,6 +49,7 @@ def load_exported(request: ImportRequest, output: Output, done: str) -> int:
         f"{records} of {tables}{of}{there}; counts and digests are those of the export, "
         "and verification found no problem",
     )
+    note_left_out(loaded.left_out)
     output.document(
         {
             "source": request.shown_source,
@@ -77,6 +79,7 @@ def _load_all(request: ImportRequest, output: Output, done: str) -> int:
         f"{_describe_there(loaded.values())}; counts and digests are those of the export, "
         "and verification found no problem",
     )
+    note_left_out(sorted({label for one in loaded.values() for label in one.left_out}))
     tenants = {
         name: {"position": one.position, "inserted": one.inserted, "tables": one.records}
         for name, one in loaded.items()

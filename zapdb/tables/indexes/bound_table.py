@@ -246,11 +246,16 @@ class BoundTable:
 
 def is_changed(catalog: TenantCatalog, descriptor: TableDescriptor, served: ChainPlace) -> bool:
     """Return whether a process that is served the schema of a place sees another one of the
-    table."""
+    table. An equal one beside the chain may say something else of the fields that it has dropped.
+    """
     if sees_active(catalog, served):
         return False
-    seen = catalog.schema_at(served).table_numbered(descriptor.schema.number)
-    return seen is not None and seen != descriptor.schema
+    number = descriptor.schema.number
+    seen = catalog.schema_at(served).table_numbered(number)
+    if seen is None or seen != descriptor.schema:
+        return seen is not None
+    place = descriptor.kept_at or catalog.place
+    return not catalog.is_behind(served) and not catalog.plan(number, served, place).is_identity
 
 
 def archived_blobs(attachments: Attachments, fields: Mapping[int, Field]) -> dict[bytes, bytes]:

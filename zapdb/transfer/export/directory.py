@@ -15,6 +15,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from zapdb.activation.tenant_catalog import TenantCatalog
+from zapdb.catalog.stored_migrations import list_kept
 from zapdb.database import Database
 from zapdb.errors import CorruptCatalog, InvalidMigration, InvalidValue, UsageError, ZapdbError
 from zapdb.files import mode_of_directory, require_path, writing_file
@@ -29,6 +31,7 @@ from zapdb.migrations.resolution import resolve
 from zapdb.migrations.undo import to_yaml
 from zapdb.release import __version__
 from zapdb.schema import TableSchema
+from zapdb.storage import Connection
 from zapdb.storage.sequences import read_last_numbers
 from zapdb.tables.table_reading import ReadableTable
 from zapdb.transfer.export.archived_values import list_archived_values
@@ -74,6 +77,8 @@ class ExportedState:
     settings: Sequence[ExportedSetting]
     file_mode: int
     """That of files with records."""
+    left_out: tuple[str, ...]
+    """The labels of migrations that were rolled back and are kept."""
     moment: ExportedMoment | None = None
 
 
@@ -139,6 +144,7 @@ def _reading_present(db: Database) -> Iterator[ExportedState]:
                 read_last_numbers(connection, catalog.tenant),
                 [*list_exported_settings(connection, catalog.tenant, schemas.values())],
                 db._storage.engine.file_mode,
+                _list_left_out(connection, catalog, catalog.chain),
             )
         yield state
 
@@ -157,15 +163,23 @@ def _reading_past(past: Past) -> Iterator[ExportedState]:
         visible_at = None if at.visible_at is None else at.visible_at.isoformat()
         tenant, schemas = session.catalog.tenant, [schema for _, schema in tables]
         with session.reading() as connection:
+            chain = read_chain_at(connection, session.catalog, then)
             state = ExportedState(
-                read_chain_at(connection, session.catalog, then),
+                chain,
                 tables,
                 read_last_numbers(connection, tenant),
                 [*list_exported_settings(connection, tenant, schemas)],
                 connection.storage.engine.file_mode,
+                _list_left_out(connection, session.catalog, chain),
                 ExportedMoment(at.number, visible_at, dict(past.doubts)),
             )
         yield state
+
+
+def _list_left_out(connection: Connection, catalog: TenantCatalog, chain: Chain) -> tuple[str, ...]:
+    ids = {migration.id for migration in chain.migrations}
+    kept = list_kept(connection, catalog.chain_state)
+    return tuple(one.label for one in kept if one.id not in ids)
 
 
 def _write_export(
@@ -197,6 +211,7 @@ def _write_export(
         tables,
         tuple(state.settings),
         state.moment,
+        state.left_out,
     )
     manifest.write(target)
     return manifest

@@ -61,12 +61,14 @@ WRONG_SHOWN: Final = 10
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """What was loaded: how many records of each table, how many of them by this call, how many
-    migrations are active, and the number of the past moment that it is, if it is one."""
+    migrations are active, the number of the past moment that it is, if it is one, and which
+    migrations, kept where it was exported, it has not."""
 
     records: dict[str, int]
     inserted: int
     position: int
     moment: int | None = None
+    left_out: tuple[str, ...] = ()
 
 
 def load_export(
@@ -193,7 +195,7 @@ def _load(db: Database, manifest: Manifest, source: Path, job: ProgressReporter)
     load_settings(db, manifest.settings)
     records = {table.name: table.records for table in manifest.tables}
     moment = None if manifest.moment is None else manifest.moment.number
-    return Loaded(records, inserted, db.position, moment)
+    return Loaded(records, inserted, db.position, moment, manifest.left_out)
 
 
 def _opened(source: Path, url: str, tenant: str) -> Database:

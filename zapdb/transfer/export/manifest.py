@@ -80,7 +80,8 @@ class ExportedMoment(Struct, frozen=True, forbid_unknown_fields=True):
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """What an export consists of; `position` is the number of the newest active migration, and
-    `moment` is None for the present."""
+    `moment` is None for the present. `left_out` are migrations that were rolled back and are kept
+    for processes: an export has the chain alone."""
 
     format: int
     release: str
@@ -91,6 +92,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     tables: tuple[ExportedTable, ...]
     settings: tuple[ExportedSetting, ...] = ()
     moment: ExportedMoment | None = None
+    left_out: tuple[str, ...] = ()
 
     def list_files(self) -> list[str]:
         """The files of the tables, relative to the directory."""
