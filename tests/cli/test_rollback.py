@@ -119,6 +119,7 @@ def test_as_json(current: Project) -> None:
     found = result.json
     assert all(len(one.pop("digest")) > 60 for one in found["rolled_back"])
     assert found.pop("milliseconds") > 0
+    assert found.pop("are_kept") is False
     assert found.pop("seq") > 0
     assert found == {
         "position": 2,
@@ -172,7 +173,7 @@ def test_nothing_to_roll_back(current: Project) -> None:
     as_json = current.run("migrate", "rollback", "--to", "4", "--json").json
     assert as_json.pop("seq") > 0
     assert as_json.pop("milliseconds") > 0
-    assert as_json == {"position": 4, "rolled_back": []}
+    assert as_json == {"position": 4, "rolled_back": [], "are_kept": False}
     result = current.run("migrate", "rollback", "--to", "5")
     assert result.status == 2
     assert result.err == (
@@ -316,6 +317,7 @@ def test_it_says_what_comes_back(current: Project) -> None:
     with zapdb.open("sqlite:///test.db", migrations="migrations") as db:
         result = current.run("migrate", "rollback", stdin="n")
         assert f"  {db._node} has its file, and goes on with its schema\n" in result.out
+        assert "which records break them: `zapdb migrate rehearse --rollback`\n" in result.out
         result = current.run("migrate", "rollback", "--evict", stdin="n")
         assert f"  {db._node} is evicted\n" in result.out
     assert result.out.splitlines()[1:3] == [
@@ -328,3 +330,21 @@ def test_it_says_what_comes_back(current: Project) -> None:
         ("visits", "kept", ["by_note"], ["check has_note", "reference person"]),
         ("notes", "restored", [], []),
     ]
+
+
+def test_it_says_what_is_kept(current: Project) -> None:
+    """Of a migration that a live process has, nothing is lost yet."""
+    with zapdb.open("sqlite:///test.db", migrations="migrations"):
+        asked = current.run("migrate", "rollback", "--to", "0", stdin="n").out
+        assert "the values of age are kept" in asked
+        assert "people: the table is kept with its 20 records\n" in asked
+        asked = current.run("migrate", "rollback", "--to", "0", "--evict", stdin="n").out
+        assert "the values of age are lost" in asked
+        assert "the table is deleted with its 20 records\n" in asked
+        done = current.run("migrate", "rollback", "--to", "1", "--yes")
+        said = "kept: `zapdb migrate up --again` brings it back, until it is forgotten\n"
+        assert done.out.endswith(said)
+        again = current.run("migrate", "up", "--again", "--json")
+        assert again.status == 0
+    gone = current.run("migrate", "rollback", "--to", "1", "--yes", "--json").json
+    assert gone["are_kept"] is False

@@ -29,7 +29,7 @@ from zapdb.catalog.cluster.leases import Owner
 from zapdb.catalog.cluster.level import check_level
 from zapdb.catalog.cluster.nodes import Node
 from zapdb.catalog.retired_tables import sweep_retired
-from zapdb.catalog.row_kinds import SettingRow, Tenant
+from zapdb.catalog.row_kinds import ChainState, SettingRow, Tenant
 from zapdb.catalog.settings import ROLLED_BACK_KEPT, Scope
 from zapdb.catalog.stored_migrations import (
     KeptMigration,
@@ -121,13 +121,28 @@ def take_off(connection: Connection, going: Sequence[Migration], *, evict: bool 
     state, ids = read_chain_state(connection), {migration.id for migration in going}
     behind = find_behind(list_kept(connection, state), ids)
     _require_allowed(connection, ids)
-    is_needed = not evict and (behind != ids or nodes.list_served(connection, behind))
-    was_kept = not ids.isdisjoint(id for _, id in state.reapplied)  # with values in the archive
-    keeps = bool(is_needed or was_kept or _find_kept_seconds(connection))
+    keeps = _keeps(connection, state, ids, behind, evict=evict)
     _part_from_files(connection, going, behind if evict or not keeps else frozenset())
     kept = [one for one in state.kept if keeps or one[1] not in behind]
     kept += [(one.number, one.id) for one in reversed(going) if keeps]
     move_end_back(connection, going[-1].number - 1, kept)
+
+
+def will_keep(connection: Connection, going: Sequence[Migration], *, evict: bool) -> bool:
+    """Whether migrations would be kept if they were rolled back now, in a READ transaction."""
+    state, ids = read_chain_state(connection), {migration.id for migration in going}
+    behind = find_behind(list_kept(connection, state), ids)
+    return bool(ids) and _keeps(connection, state, ids, behind, evict=evict)
+
+
+def _keeps(
+    connection: Connection, state: ChainState, ids: Set[int], behind: Set[int], *, evict: bool
+) -> bool:
+    """Whether migrations are kept that are rolled back, by their ids; `behind` are these, and those
+    that are kept behind them."""
+    is_needed = not evict and (behind != ids or nodes.list_served(connection, behind))
+    was_kept = not ids.isdisjoint(id for _, id in state.reapplied)  # with values in the archive
+    return bool(is_needed or was_kept or _find_kept_seconds(connection))
 
 
 def _find_kept_seconds(connection: Connection) -> int:

@@ -51,11 +51,12 @@ def migrate_rollback_command(
 
     With `--json`, which needs `--yes`: `{position, rolled_back: [{number, label, summary, digest,
     tenants, lossy, tables: [{table, action, records, fields, indexes, built, constraints}]}],
-    milliseconds, seq}`. A process whose catalog cache has the seq sees the change. `tenants` is a
-    count, and `records` a count over all these tenants. `action` is what becomes of the records:
-    `deleted`, `converted`, `kept`, or `restored` with their table; `fields` and `indexes` are lost.
-    The indexes `built` come back and have to be built; `constraints` come back and have to be
-    validated.
+    are_kept, milliseconds, seq}`. A process whose catalog cache has the seq sees the change.
+    `tenants` is a count, and `records` a count over all these tenants. `action` is what becomes of
+    the records: `deleted`, `converted`, `kept`, or `restored` with their table; `fields` and
+    `indexes` are lost, and tables deleted, unless they `are_kept`: then `zapdb migrate up --again`
+    brings them back, until the migration is forgotten. The indexes `built` come back and have to be
+    built; `constraints` come back and have to be validated.
 
     With `--idempotency-key`, which needs `--yes`, what is lost is not shown before.
     """
@@ -66,7 +67,7 @@ def migrate_rollback_command(
             _show(control.call(rollback, to, evict), output)
         return 0
     with options.control() as control:
-        (plan,) = control.call(rollback, to, dry_run=True)
+        (plan,) = control.call(rollback, to, evict, dry_run=True)
         assert isinstance(plan, RollbackPlan)
         if plan.due:
             tenants = format_count(plan.due, "tenant")
@@ -75,12 +76,14 @@ def migrate_rollback_command(
             newest = plan.newest or "none"
             output.write(f"nothing to roll back: the newest migration is {newest}")
         for step in plan.steps:
-            _write_step(step, output)
+            _write_step(step, output, is_kept=plan.are_kept)
         for process in plan.processes:
             said = "has its file, and goes on with its schema"
             if evict:
                 said = "is evicted"
             output.write(f"  {process} {said}")
+        if any(loss.constraints for step in plan.steps for loss in step.tables):
+            output.write("which records break them: `zapdb migrate rehearse --rollback`")
         if plan.steps and not confirmation.is_given("a rollback", _ask(plan), output):
             return EXIT_ERROR
         digests = tuple(step.digest for step in plan.steps)
@@ -130,8 +133,8 @@ def migrate_forget_command(
     return 0
 
 
-def _write_step(step: PreviewedRollback, output: Output) -> None:
-    """Print the effects of rolling back one migration."""
+def _write_step(step: PreviewedRollback, output: Output, *, is_kept: bool) -> None:
+    """Print the effects of rolling back one migration, which may be kept."""
     output.write((step.label, "bold"), f": {step.summary}")
     if not step.tenants:
         output.write("  it was never active: nothing is lost")
@@ -140,13 +143,13 @@ def _write_step(step: PreviewedRollback, output: Output) -> None:
     if step.tenants and step.lossy:
         output.write("  it is declared lossy: not every value is restored exactly")
     for loss in step.tables:
-        output.write(f"  {loss.table}: {'; '.join(_describe(loss))}")
+        output.write(f"  {loss.table}: {'; '.join(_describe(loss, is_kept=is_kept))}")
 
 
-def _describe(loss: TableRollbackPreview) -> list[str]:
+def _describe(loss: TableRollbackPreview, *, is_kept: bool) -> list[str]:
     records = format_count(loss.records, "record")
     if loss.action == "deleted":
-        return [f"the table is deleted with its {records}"]
+        return [f"the table is {'kept' if is_kept else 'deleted'} with its {records}"]
     if loss.action == "restored":
         what = f"with {records}" if loss.records else "empty"
         return [f"the table comes back {what}", *_describe_returning(loss)]
@@ -155,7 +158,7 @@ def _describe(loss: TableRollbackPreview) -> list[str]:
     if not loss.records:
         said = ["no record changes"]
     if loss.fields:
-        said.append(f"the values of {', '.join(loss.fields)} are lost")
+        said.append(f"the values of {', '.join(loss.fields)} are {'kept' if is_kept else 'lost'}")
     if loss.indexes:
         said.append(f"the index {', '.join(loss.indexes)} is dropped")
     return said + _describe_returning(loss)
@@ -166,7 +169,8 @@ def _describe_returning(loss: TableRollbackPreview) -> list[str]:
     if loss.built:
         said.append(f"queries scan until the index {', '.join(loss.built)} is built")
     if loss.constraints:
-        said.append(f"{', '.join(loss.constraints)} bind again")
+        binds = "binds" if len(loss.constraints) == 1 else "bind"
+        said.append(f"{', '.join(loss.constraints)} {binds} again")
     return said
 
 
@@ -187,6 +191,8 @@ def _show(asked: Iterator[RollbackEvent], output: Output, *, is_told: bool = Fal
     deleted = {loss.table for loss in losses if loss.action == "deleted"}
     if any(loss.action == "converted" and loss.table not in deleted for loss in losses):
         output.write("records are converted back when they are read, or by `zapdb convert run`")
+    if answer.are_kept:
+        output.write("kept: `zapdb migrate up --again` brings it back, until it is forgotten")
     if not (answer.rolled_back or is_told):
         output.write("nothing to roll back")
     output.document(answer)

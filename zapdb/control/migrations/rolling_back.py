@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from zapdb.activation import TenantCatalog, load_tenant_catalog
-from zapdb.activation.rollback import choose_end, list_users_of, roll_back
+from zapdb.activation.rollback import choose_end, list_users_of, roll_back, will_keep
 from zapdb.activation.up import find_due
 from zapdb.catalog.feed import read_seq
 from zapdb.control.bounds import Between, Number
@@ -38,22 +38,25 @@ class RollbackPlan:
     """What is rolled back, the newest first, and the newest migration that is active now. `due` is
     how many tenants have yet to follow a rollback that was interrupted; `processes` are live ones
     that are served the schema of one of the migrations: they go on with it, unless they are
-    evicted."""
+    evicted. If they `are_kept`, nothing is lost before they are forgotten: `migrate up --again`
+    brings it back."""
 
     newest: str | None
     steps: tuple[PreviewedRollback, ...]
     due: int
     processes: tuple[str, ...]
+    are_kept: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What was rolled back, the newest first, how long that took, and where the tenant is now; a
-    process whose catalog cache has the seq sees it. Records are converted when they are read, or by
-    jobs."""
+    """What was rolled back, the newest first, whether it is kept, how long that took, and where the
+    tenant is now; a process whose catalog cache has the seq sees it. Records are converted when
+    they are read, or by jobs."""
 
     position: int
     rolled_back: tuple[PreviewedRollback, ...]
+    are_kept: bool
     milliseconds: float
     seq: int
 
@@ -84,7 +87,7 @@ def rollback(
     confirmed.
     """
     storage, catalog = target.storage, target.catalog()
-    plan = _plan(target, catalog, to)
+    plan = _plan(target, catalog, to, evict=evict)
     yield plan
     if dry_run:
         return
@@ -96,15 +99,17 @@ def rollback(
     milliseconds = round((time.perf_counter() - began) * 1000, 1)
     gone = {one.digest for one in done.migrations}
     catalog = target.catalog()
+    kept = {id for _, id in catalog.chain_state.kept}
     yield Rollback(
         catalog.position,
         tuple(step for step in plan.steps if step.digest in gone),
+        any(one.id in kept for one in done.migrations),
         milliseconds,
         read_seq(storage.connection()),
     )
 
 
-def _plan(target: Target, catalog: TenantCatalog, to: int | None) -> RollbackPlan:
+def _plan(target: Target, catalog: TenantCatalog, to: int | None, *, evict: bool) -> RollbackPlan:
     """The migrations above `to`, newest first, each with the effects of its rollback."""
     with target.reading() as connection:
         catalog = load_tenant_catalog(connection, catalog.tenant, catalog)
@@ -114,8 +119,9 @@ def _plan(target: Target, catalog: TenantCatalog, to: int | None) -> RollbackPla
             steps = preview_rollback(connection, catalog, end)
         going = [step.migration for step in steps]
         users = tuple(str(node) for node in list_users_of(connection, going))
+        are_kept = will_keep(connection, going, evict=evict)
     newest = catalog.chain.at(catalog.position).label if catalog.position else None
-    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users)
+    return RollbackPlan(newest, tuple(map(_describe_step, steps)), due, users, are_kept)
 
 
 def _describe_step(step: RollbackStep) -> PreviewedRollback:

@@ -607,16 +607,18 @@ class RollbackEvent(_message.Message):
     def __init__(self, rollback_plan: _Optional[_Union[RollbackPlan, _Mapping]] = ..., rollback: _Optional[_Union[Rollback, _Mapping]] = ...) -> None: ...
 
 class RollbackPlan(_message.Message):
-    __slots__ = ("newest", "steps", "due", "processes")
+    __slots__ = ("newest", "steps", "due", "processes", "are_kept")
     NEWEST_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
     PROCESSES_FIELD_NUMBER: _ClassVar[int]
+    ARE_KEPT_FIELD_NUMBER: _ClassVar[int]
     newest: str
     steps: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
     due: int
     processes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ...) -> None: ...
+    are_kept: bool
+    def __init__(self, newest: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., due: _Optional[int] = ..., processes: _Optional[_Iterable[str]] = ..., are_kept: _Optional[bool] = ...) -> None: ...
 
 class PreviewedRollback(_message.Message):
     __slots__ = ("number", "label", "summary", "digest", "tenants", "lossy", "tables")
@@ -655,16 +657,18 @@ class TableRollbackPreview(_message.Message):
     def __init__(self, table: _Optional[str] = ..., action: _Optional[str] = ..., records: _Optional[int] = ..., fields: _Optional[_Iterable[str]] = ..., indexes: _Optional[_Iterable[str]] = ..., built: _Optional[_Iterable[str]] = ..., constraints: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Rollback(_message.Message):
-    __slots__ = ("position", "rolled_back", "milliseconds", "seq")
+    __slots__ = ("position", "rolled_back", "are_kept", "milliseconds", "seq")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     ROLLED_BACK_FIELD_NUMBER: _ClassVar[int]
+    ARE_KEPT_FIELD_NUMBER: _ClassVar[int]
     MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     position: int
     rolled_back: _containers.RepeatedCompositeFieldContainer[PreviewedRollback]
+    are_kept: bool
     milliseconds: float
     seq: int
-    def __init__(self, position: _Optional[int] = ..., rolled_back: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., milliseconds: _Optional[float] = ..., seq: _Optional[int] = ...) -> None: ...
+    def __init__(self, position: _Optional[int] = ..., rolled_back: _Optional[_Iterable[_Union[PreviewedRollback, _Mapping]]] = ..., are_kept: _Optional[bool] = ..., milliseconds: _Optional[float] = ..., seq: _Optional[int] = ...) -> None: ...
 
 class ForgetRequest(_message.Message):
     __slots__ = ("tenant", "min_seq", "evict", "dry_run")
