@@ -147,9 +147,7 @@ GATE_IDLE_SECONDS: Final = 30.0
 WRITE_BACK_LOCK_TIMEOUT_MS: Final = 20
 """How long writing a converted record back after a read waits for a lock."""
 BUSY_TIMEOUT_MS: Final = 30_000
-"""How long a SQLite connection waits for the write lock."""
-BUSY_SLICE_MS: Final = 100
-"""How often a call that may be interrupted checks for it while it waits for the write lock."""
+"""How long a SQLite connection waits for a lock."""
 LONG_TRANSACTION_SECONDS: Final = 5.0
 """A SQLite transaction that held the write lock for longer than this extends the leases that were
 valid when it began by the same time."""
@@ -273,8 +271,8 @@ COMMIT_OUTCOME: Final = RetryPolicy("commit outcome", seconds=10.0, pause_second
 """Finding out whether a COMMIT took effect, when the database can't be reached."""
 ACTIVATION: Final = RetryPolicy("activation", 10.0, pause_seconds=0.2, pause_seconds_max=0.2)
 """Activating a migration that waits until every running process has its file."""
-WRITER: Final = RetryPolicy("writer", seconds=30.0, pause_seconds=0.0)
-"""Waiting for SQLite's write lock in a task that may be cancelled."""
+WRITER: Final = RetryPolicy("writer", 30.0, pause_seconds=0.002, pause_seconds_max=0.004)
+"""Waiting for SQLite's write lock while another process has it."""
 JOURNAL_MODE: Final = RetryPolicy("journal mode", seconds=30.0, pause_seconds=0.01)
 """Switching a new SQLite file to write-ahead logging; one process at a time can do so."""
 DUCKDB_FILE: Final = RetryPolicy("duckdb file", seconds=10.0, pause_seconds=0.02)

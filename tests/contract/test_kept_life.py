@@ -409,9 +409,18 @@ class Life:
                 self.start(node)
             model.kept.remove(node)
             for record in model.records.values():
-                for cell in node.up:
+                for cell in node.up.keys() & record.rows.keys():
                     if record.place is not node:
-                        record.rows.pop(cell, None)
+                        self.drop_row(record, cell)
+
+    def drop_row(self, record: ModelRecord, cell: Cell) -> None:
+        """A value goes, unless what the chain archives is still read by it of a stale record."""
+        model = self.model
+        places = {*model.active.line, *model.kept, *model.reapplied, *self.processes}
+        before = {place: model.view(record, place) for place in places}
+        row = record.rows.pop(cell)
+        if any(model.view(record, place) != seen for place, seen in before.items()):
+            record.rows[cell] = row
 
     def draw_value(self, kind: str) -> Any:
         self.values += 1

@@ -23,7 +23,6 @@ import sqlalchemy
 from sqlalchemy.engine import URL
 
 from zapdb.errors import (
-    ConcurrencyError,
     CorruptCatalog,
     DatabaseReplaced,
     GateTimeout,
@@ -35,7 +34,6 @@ from zapdb.errors import (
 )
 from zapdb.files import note_database
 from zapdb.limits import (
-    BUSY_SLICE_MS,
     BUSY_TIMEOUT_MS,
     JOURNAL_MODE,
     LONG_TRANSACTION_SECONDS,
@@ -47,7 +45,6 @@ from zapdb.storage.driver_errors import DuplicateKey, MissingTable, disk_full, u
 from zapdb.storage.engine import StorageEngine
 from zapdb.storage.fair_lock import FairLocks
 from zapdb.storage.gate import LEASES_SQL, describe_process, find_writer, read_node_leases
-from zapdb.storage.interruption import current_call
 from zapdb.storage.private_file import PrivateFile, is_private
 from zapdb.storage.retries import retry
 from zapdb.storage.sequences import DrawnInside
@@ -71,8 +68,13 @@ BEGIN = {
 }
 
 
+WAITING: Final = f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}"
 WRITERS: Final = FairLocks()
 """The queues of this process, one for each file; a file that is opened twice has one queue."""
+
+
+class _Busy(Exception):
+    """Another process writes."""
 
 
 class SQLite(StorageEngine):
@@ -131,7 +133,7 @@ class SQLite(StorageEngine):
 
     def _configure(self, driver: sqlite3.Connection, _record: object) -> None:
         driver.isolation_level = None  # transactions are begun by statements of ours, DDL included
-        driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        driver.execute(WAITING)
         is_lasting = not is_private(self._file.path)
         driver.execute(f"PRAGMA synchronous = {'FULL' if is_lasting else 'OFF'}")
 
@@ -175,39 +177,34 @@ class SQLite(StorageEngine):
         driver = connection.driver
         if mode.only_reads:
             driver.execute(BEGIN[mode])
-        elif mode is TransactionMode.NOWAIT:
+        else:
+            # SQLite waits by sleeping, for 100 ms in the end while others come first, and its
+            # interrupt does not end that. So it is asked again and again.
             driver.execute("PRAGMA busy_timeout = 0")
             try:
                 driver.execute(BEGIN[mode])
-            finally:
-                driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        elif current_call() is not None:
-            self._begin_in_slices(connection, mode)
-        else:
-            try:
-                driver.execute(BEGIN[mode])
             except sqlite3.OperationalError as error:
-                if is_busy(error):
-                    raise self.kept_out(connection, mode) from error
-                raise
+                if mode is TransactionMode.NOWAIT or not is_busy(error):
+                    raise
+                self._await_begin(connection, mode)
+            finally:
+                driver.execute(WAITING)
 
-    def _begin_in_slices(self, connection: Connection, mode: TransactionMode) -> None:
-        """Begin to write for a call that may be interrupted. SQLite waits for another process by
-        sleeping, and its interrupt does not end the sleep, so it waits in short steps."""
+    def _await_begin(self, connection: Connection, mode: TransactionMode) -> None:
+        """Begin when no other process writes."""
 
         def begin() -> None:
             try:
                 connection.driver.execute(BEGIN[mode])
             except sqlite3.OperationalError as error:
                 if is_busy(error):
-                    raise self.kept_out(connection, mode) from error
+                    raise _Busy from error
                 raise
 
-        connection.driver.execute(f"PRAGMA busy_timeout = {BUSY_SLICE_MS}")
         try:
-            retry(WRITER.within(BUSY_TIMEOUT_MS / 1000), begin, on=ConcurrencyError)
-        finally:
-            connection.driver.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            retry(WRITER.within(BUSY_TIMEOUT_MS / 1000), begin, on=_Busy)
+        except _Busy as busy:
+            raise self.kept_out(connection, mode) from busy.__cause__
 
     def kept_out(
         self, connection: Connection, mode: TransactionMode
