@@ -43,6 +43,7 @@ SEEDS = range(300 if forms.is_long else 3)
 STEPS = 90
 NODES_MAX = 7
 KEYS = range(5)
+KINDS = ("add", "derive", "type", "archive", "rename")
 DEATHS = 0.3
 """The share of commands whose process ends midway."""
 FIRST = """\
@@ -233,17 +234,20 @@ class Life:
         self.workspace._opened.append(db)
         return db
 
+    def ensure_process(self, node: Node) -> None:
+        if node not in self.processes:
+            self.processes[node] = self.start(node)
+
     def say(self, text: str) -> None:
         self.trace.append(text)
 
-    def draw_node(self) -> Node:
+    def draw_node(self, kind: str) -> Node:
         """A migration behind the active one, and its file's operation."""
         r, parent = self.random, self.model.active
         number, cell = parent.number + 1, self.cells
         self.cells += 1
         fields = dict(parent.fields)
         numbers = [n for n, c in fields.items() if parent.kinds[c] == "integer"]
-        kind = r.choice(["add", "derive", "derive", "type", "archive", "rename"])
         name, up, down = f"f{cell}", dict[Cell, Made](), dict[Cell, Made]()
         kinds, archived = dict(parent.kinds), frozenset[Cell]()
         if kind == "derive" and numbers:
@@ -290,10 +294,10 @@ class Life:
             fields[name], kinds[cell] = cell, "integer"
         return Node(number, parent, fields, up, down, archived, kinds, operation)
 
-    def apply(self) -> None:
+    def apply(self, kind: str = "") -> None:
         if len(self.model.nodes) >= NODES_MAX:
             return
-        node = self.draw_node()
+        node = self.draw_node(kind or self.random.choice([*KINDS, "derive"]))
         others = [one for one in self.model.nodes if one.parent is node.parent]
         if any(one.operation == node.operation for one in others):
             return  # its file would be that of the other one
@@ -303,7 +307,7 @@ class Life:
         self.go_to(node, partial(up, directory=self.workspace.directory), lambda: None)
         shutil.copytree(self.workspace.directory, self.files(node))
         if self.random.random() < 0.7:
-            self.processes[node] = self.start(node)
+            self.ensure_process(node)
 
     def roll_back(self) -> None:
         active, kept = self.model.active, self.model.kept
@@ -441,15 +445,20 @@ class Life:
             table.delete(key)
             del records[key]
         elif fields:
-            names = self.random.sample(
-                list(fields), self.random.choice([1, 1, min(2, len(fields))])
+            self.update(
+                node,
+                key,
+                self.random.sample(list(fields), self.random.choice([1, 1, min(2, len(fields))])),
             )
-            given = {n: self.draw_value(node.kinds[fields[n]]) for n in names}
-            if self.random.random() < 0.2:  # as it is
-                given = {n: getattr(table.get(key), n) for n in names}
-            self.say(f"update by {node}: {key} {given}")
-            table.update(key, **given)
-            self.model.update(node, key, {fields[n]: v for n, v in given.items()})
+
+    def update(self, node: Node, key: int, names: list[str]) -> None:
+        table, fields = self.processes[node].table("items"), node.fields
+        given = {n: self.draw_value(node.kinds[fields[n]]) for n in names}
+        if self.random.random() < 0.2:  # as it is
+            given = {n: getattr(table.get(key), n) for n in names}
+        self.say(f"update by {node}: {key} {given}")
+        table.update(key, **given)
+        self.model.update(node, key, {fields[n]: v for n, v in given.items()})
 
     def convert(self) -> None:
         self.say("convert")
@@ -546,3 +555,35 @@ def test_life(workspace: Workspace, seed: int, monkeypatch: pytest.MonkeyPatch) 
     life = Life(workspace, seed, monkeypatch)
     with telling(life.trace):
         live(life, STEPS)
+
+
+@pytest.mark.parametrize("active", KINDS)
+@pytest.mark.parametrize("kept", KINDS)
+def test_three_versions(
+    workspace: Workspace, kept: str, active: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three processes, one is older, one was rolled back, and one has what was applied then:
+    each writes each of its fields, and each reads what it is to read of that."""
+    monkeypatch.setattr("tests.contract.test_kept_life.DEATHS", 0)
+    life = Life(workspace, 0, monkeypatch)
+    with telling(life.trace):
+        for _ in range(8):
+            life.write()
+        life.apply(kept)
+        rolled_back = life.model.active
+        life.ensure_process(rolled_back)
+        for _ in range(4):
+            life.write()
+        life.roll_back()
+        life.apply(active)
+        if life.model.active is not rolled_back:
+            life.ensure_process(life.model.active)
+        for _ in range(2):
+            for node in life.processes:
+                for name in node.fields:
+                    for key in sorted(life.model.records):
+                        life.update(node, key, [name])
+                        life.check()
+            life.convert()
+            life.check()
+        assert not [report for report in life.plain.admin.verify() if report.problems]
