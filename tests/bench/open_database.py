@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
+from pathlib import Path
 
 import zapdb
-from tests.bench.databases import Bench, opened
+from tests.bench.databases import Bench, Migrations, opened
 from tests.bench.measure import Row
 from tests.bench.processor import spend_turns
 
@@ -14,7 +16,10 @@ TABLES = 20
 SECONDS = 0.150
 GROWTH = 1.3
 """How many times as long an open may take with the longest chain as with the shortest."""
+PREVIEW = 2
+"""How many times as long a preview may take to open as the database does."""
 ROUNDS = 15
+ONE_MORE = "add_field: {table: table0, field: {name: previewed, type: integer, default: 1}}"
 
 
 def run(bench: Bench) -> list[Row]:
@@ -52,7 +57,25 @@ def run(bench: Bench) -> list[Row]:
 
     (ours,) = spend_turns(ROUNDS, None, open_with_files)
     work = f"open, {lengths[-1]:,} stored migrations and all files, processor, SQLite"
-    return [*rows, Row(work, "the time allowed", ours.processor, SECONDS, ("≤", 1))]
+    rows.append(Row(work, "the time allowed", ours.processor, SECONDS, ("≤", 1)))
+    return [*rows, _compare_preview(*chains[0])]
+
+
+def _compare_preview(address: str, applied: Migrations) -> Row:
+    """With the files, and with one more, which is previewed."""
+    pending = Migrations(Path(shutil.copytree(applied.directory, f"{applied.directory}-pending")))
+    pending.count = applied.count
+    pending.add(ONE_MORE)
+
+    def open_ordinary() -> None:
+        zapdb.open(address, migrations=applied.directory).close()
+
+    def open_preview() -> None:
+        zapdb.open(address, migrations=pending.directory, preview=True).close()
+
+    ordinary, preview = spend_turns(ROUNDS, None, open_ordinary, open_preview)
+    work = f"open a preview of one file, {applied.count} stored migrations, processor, SQLite"
+    return Row(work, "open", preview.processor, ordinary.processor, ("≤", PREVIEW))
 
 
 def _change(number: int) -> str:
