@@ -1,7 +1,7 @@
 # The tasks of this repository. `make` lists them. Works with GNU Make 3.81 (macOS) and later.
 
 DATABASE ?= sqlite
-PYTEST_ARGS ?= -n 3 --dist worksteal
+PYTEST_ARGS ?= -n 4 --dist worksteal
 SECONDS_EACH ?= 60
 SOAK_SECONDS ?= 600
 HISTORY_SECONDS ?= 1800

@@ -40,7 +40,7 @@ from zapdb.records import asdict
 from zapdb.storage import Storage
 
 SEEDS = range(300 if forms.is_long else 3)
-STEPS = 90
+STEPS = 90 if forms.is_long else 60
 NODES_MAX = 7
 KEYS = range(5)
 KINDS = ("add", "derive", "type", "archive", "rename")

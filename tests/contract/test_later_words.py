@@ -119,7 +119,7 @@ def filled(workspace: Workspace, tmp_path: Path) -> Workspace:
     fill(workspace, tmp_path / "past")
     job = (
         '{"format":1,"id":"verify/1/0","kind":"verify","tenant":1,"table":0,"table_name":"","target":0,'
-        '"position":2,"chain":"","datasets":{},"state":"paused","records":1,"created_at":1,'
+        '"position":2,"migration":0,"datasets":{},"state":"paused","records":1,"created_at":1,'
         '"priority":1}'
     )
     workspace.execute(
