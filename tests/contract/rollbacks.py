@@ -16,6 +16,7 @@ from zapdb.errors import ZapdbError
 from zapdb.storage import Storage
 
 STATEMENTS_MAX = 60
+"""The last statement at which a command may end."""
 
 
 def begin_with_three(workspace: Workspace) -> Database:

@@ -202,10 +202,16 @@ class Model:
 
 
 class Life:
-    def __init__(self, workspace: Workspace, seed: int, patch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        seed: int,
+        patch: pytest.MonkeyPatch,
+        deaths: float = DEATHS,
+    ) -> None:
         self.random = random.Random(seed)
         self.workspace = workspace
-        self.commands = MortalCommands(workspace, self.random, patch, DEATHS)
+        self.commands = MortalCommands(workspace, self.random, patch, deaths)
         self.trace: list[str] = []
         self.cells = 2
         self.values = 0
@@ -564,8 +570,7 @@ def test_three_versions(
 ) -> None:
     """Of three processes, one is older, one was rolled back, and one has what was applied then:
     each writes each of its fields, and each reads what it is to read of that."""
-    monkeypatch.setattr("tests.contract.test_kept_life.DEATHS", 0)
-    life = Life(workspace, 0, monkeypatch)
+    life = Life(workspace, 0, monkeypatch, deaths=0)
     with telling(life.trace):
         for _ in range(8):
             life.write()

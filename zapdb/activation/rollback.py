@@ -119,9 +119,8 @@ def take_off(connection: Connection, going: Sequence[Migration], *, evict: bool 
     transaction; raises as `roll_back` does."""
     check_level(connection, lock=True)  # a process that opens meanwhile waits
     state, ids = read_chain_state(connection), {migration.id for migration in going}
-    behind = find_behind(list_kept(connection, state), ids)
     _require_allowed(connection, ids)
-    keeps = _keeps(connection, state, ids, behind, evict=evict)
+    behind, keeps = _find_kept(connection, state, ids, evict=evict)
     _part_from_files(connection, going, behind if evict or not keeps else frozenset())
     kept = [one for one in state.kept if keeps or one[1] not in behind]
     kept += [(one.number, one.id) for one in reversed(going) if keeps]
@@ -131,18 +130,18 @@ def take_off(connection: Connection, going: Sequence[Migration], *, evict: bool 
 def will_keep(connection: Connection, going: Sequence[Migration], *, evict: bool) -> bool:
     """Whether migrations would be kept if they were rolled back now, in a READ transaction."""
     state, ids = read_chain_state(connection), {migration.id for migration in going}
+    return bool(ids) and _find_kept(connection, state, ids, evict=evict)[1]
+
+
+def _find_kept(
+    connection: Connection, state: ChainState, ids: Set[int], *, evict: bool
+) -> tuple[Set[int], bool]:
+    """The ids of migrations that are rolled back, and of those that are kept behind them; and
+    whether all of these are kept."""
     behind = find_behind(list_kept(connection, state), ids)
-    return bool(ids) and _keeps(connection, state, ids, behind, evict=evict)
-
-
-def _keeps(
-    connection: Connection, state: ChainState, ids: Set[int], behind: Set[int], *, evict: bool
-) -> bool:
-    """Whether migrations are kept that are rolled back, by their ids; `behind` are these, and those
-    that are kept behind them."""
     is_needed = not evict and (behind != ids or nodes.list_served(connection, behind))
     was_kept = not ids.isdisjoint(id for _, id in state.reapplied)  # with values in the archive
-    return bool(is_needed or was_kept or _find_kept_seconds(connection))
+    return behind, bool(is_needed or was_kept or _find_kept_seconds(connection))
 
 
 def _find_kept_seconds(connection: Connection) -> int:

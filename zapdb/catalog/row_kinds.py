@@ -325,8 +325,8 @@ class Job(CatalogRow, frozen=True):
     build of the index that is filled or rewritten (index), or the revision of the table whose
     constraints are validated (validate). `position` and `migration`, the id of the migration there,
     are a place on the tenant's chain, and `datasets` what the index keys depend on: executors
-    compare both with their own. `findings` are
-    what blocks it, if it is blocked. Of the planned jobs, those with a higher priority run first.
+    compare both with their own. `findings` are what blocks it, if it is blocked. Of the planned
+    jobs, those with a higher priority run first.
     `changed_at` and `changed_by` tell who last paused, resumed or cancelled the job, or changed its
     priority or throttle; `held_at` and `held_by`, who paused or cancelled it. `subject` is the
     source of an import, or the target of an export or a mirror, and `error` is what ended the last

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -19,6 +19,7 @@ from zapdb.errors import UsageError
 from zapdb.files import writing_text
 from zapdb.transfer.export.all_tenants_export import export_all_tenants
 from zapdb.transfer.export.directory import export_directory
+from zapdb.transfer.export.export_loading import Loaded
 from zapdb.transfer.export.manifest import Form, Manifest
 from zapdb.transfer.export.record_files import TEXT_HINT, require_form
 from zapdb.transfer.export.sql_script import ScriptEngine, export_sql
@@ -59,9 +60,9 @@ def export_command(
     The directory has a file for each table, the migrations, and a manifest with the count and the
     digest of each table's records. Large values, archived values of dropped fields, settings and
     the last numbers of sequences are in it; the change log, records of dropped tables, and what is
-    kept of migrations that were rolled back are not.
-    `zapdb import DIRECTORY` loads it into an empty database, on either engine, and compares counts
-    and digests. Parquet needs the extra `sql`; `--format csv` and `ndjson` need no other package.
+    kept of migrations that were rolled back are not. `zapdb import DIRECTORY` loads it into an
+    empty database, on either engine, and compares counts and digests. Parquet needs the extra
+    `sql`; `--format csv` and `ndjson` need no other package.
 
     With `--all-tenants`, the directory has an export of each tenant in `tenants/`, and `zapdb
     import` loads each under its name. With `--change-log`, the changes are written to
@@ -124,7 +125,7 @@ def export_command(
         )
         changes = _write_changes(db, target) if change_log else 0
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
-    note_left_out(made.left_out)
+    note_left_out([made])
     if change_log:
         output.write(("exported ", "green"), f"{format_count(changes, 'change')} to {CHANGES}")
     output.document({"path": target, **describe_export(made)})
@@ -158,7 +159,7 @@ def _export_all(
     records = sum(table.records for one in made.values() for table in one.tables)
     what = f"{format_count(records, 'record')} of {format_count(len(made), 'tenant')}"
     output.write(("exported ", "green"), f"{what} to {target}")
-    note_left_out(sorted({label for one in made.values() for label in one.left_out}))
+    note_left_out(made.values())
     tenants = {name: describe_export(one) for name, one in made.items()}
     output.document({"path": target, "tenants": tenants})
 
@@ -195,9 +196,9 @@ def _write_changes(db: Database, target: Path) -> int:
     return count
 
 
-def note_left_out(labels: Sequence[str]) -> None:
-    """Say which migrations an export has not, though processes are served their schemas."""
-    for label in labels:
+def note_left_out(exports: Iterable[Manifest | Loaded]) -> None:
+    """Say which migrations exports have not, though processes are served their schemas."""
+    for label in sorted({label for one in exports for label in one.left_out}):
         print_note(f"left out: {label}, which was rolled back and is kept")
 
 

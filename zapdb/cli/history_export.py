@@ -55,7 +55,7 @@ def history_export_command(
                 pace=counter.job,
             )
     report_export(sum(table.records for table in made.tables), len(made.tables), target, output)
-    note_left_out(made.left_out)
+    note_left_out([made])
     note_doubts({} if made.moment is None else made.moment.doubts)
     output.document({"path": target, **describe_export(made)})
 

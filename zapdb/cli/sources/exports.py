@@ -49,7 +49,7 @@ def load_exported(request: ImportRequest, output: Output, done: str) -> int:
         f"{records} of {tables}{of}{there}; counts and digests are those of the export, "
         "and verification found no problem",
     )
-    note_left_out(loaded.left_out)
+    note_left_out([loaded])
     output.document(
         {
             "source": request.shown_source,
@@ -79,7 +79,7 @@ def _load_all(request: ImportRequest, output: Output, done: str) -> int:
         f"{_describe_there(loaded.values())}; counts and digests are those of the export, "
         "and verification found no problem",
     )
-    note_left_out(sorted({label for one in loaded.values() for label in one.left_out}))
+    note_left_out(loaded.values())
     tenants = {
         name: {"position": one.position, "inserted": one.inserted, "tables": one.records}
         for name, one in loaded.items()
