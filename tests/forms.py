@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
+ROUNDS_MAX = 10
 
 is_long = False
 """Set by conftest.py before any test is looked at."""
@@ -15,6 +16,15 @@ is_long = False
 def cases(count: int) -> int:
     """How many cases of a property to try: all in the long form, a twentieth in the short one."""
     return count if is_long else -(-count // 20)
+
+
+def try_enough(run: Callable[[], object], is_enough: Callable[[], bool]) -> None:
+    """Run a property until it has tried enough: how much is in one of its examples is drawn."""
+    for _ in range(ROUNDS_MAX):
+        run()
+        if is_enough():
+            return
+    raise AssertionError(f"{ROUNDS_MAX} runs of the property have not tried enough")
 
 
 def some(given: Sequence[T], step: int) -> list[T]:
